@@ -1,0 +1,100 @@
+"""Where the step goes, as data: what the terminal, JSON and later pages show of one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from traceview.reports.about import About, StepUse
+from traceview.reports.findings import Finding, Total, findings
+from traceview.reports.notices import Notice, notices
+from traceview.reports.statistics import StepTime, step_time
+from traceview.schema import Column, Table
+
+if TYPE_CHECKING:
+    from traceview.run import Run
+
+STEP_TIMES = Table(
+    "step_time",
+    "One row per run with steps: how long a step takes over all rank-steps used.",
+    {
+        "step_count": Column(pl.Int64(), "distinct steps"),
+        "rank_step_count": Column(pl.Int64(), "values: ranks × steps"),
+        "median_ns": Column(pl.Float64(), "median", "ns"),
+        "p95_ns": Column(pl.Float64(), "95th percentile", "ns"),
+        "low_ns": Column(pl.Float64(), "low end of the 95 % bootstrap interval of the median", "ns", nullable=True),
+        "high_ns": Column(pl.Float64(), "high end of it", "ns", nullable=True),
+    },
+)
+STEPS = ("rank", "step", "dur_ns", "op_count", "status", "source")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One run, summed up.
+
+    Attributes:
+        about: Which run.
+        step_use: Which steps.
+        step_time: How long a step takes; None where nothing marks steps.
+        total: The breakdown over everything.
+        breakdown: The breakdown in the grain asked for.
+        collectives: `overlap` in the grain asked for.
+        steps: Columns `STEPS` of the run's steps, and whether each was used.
+        notices: Diagnostics, grouped.
+        findings: The verdict and what it rests on.
+    """
+
+    about: About
+    step_use: StepUse
+    step_time: StepTime | None
+    total: Total
+    breakdown: pl.DataFrame
+    collectives: pl.DataFrame
+    steps: pl.DataFrame
+    notices: tuple[Notice, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def window(self) -> str:
+        """What one window is called: "step" where steps were used, else "window"."""
+        return "step" if self.step_use.used else "window"
+
+
+def summarize(
+    run: Run,
+    *,
+    windows: pl.DataFrame,
+    breakdown: pl.DataFrame,
+    collectives: pl.DataFrame,
+    kinds: pl.DataFrame,
+) -> Summary:
+    """What there is to say about ``run``.
+
+    Args:
+        run: The run.
+        windows: Its `breakdown` by rank and step.
+        breakdown: Its `breakdown` in the grain asked for.
+        collectives: Its `overlap` in the grain asked for.
+        kinds: Its `overlap` by `findings.KIND`.
+    """
+    steps = run.table("steps").select(STEPS).collect()
+    use = StepUse.of(steps, windows)
+    total = Total.of(windows)
+    stepped = windows.filter(pl.col("step").is_not_null())
+    looked_at = stepped.select("rank", "step", used=True).unique()
+    return Summary(
+        about=About.of(run),
+        step_use=use,
+        step_time=step_time(stepped["step"].to_numpy(), stepped["window_ns"].to_numpy()),
+        total=total,
+        breakdown=breakdown,
+        collectives=collectives,
+        steps=steps.join(looked_at, on=["rank", "step"], how="left", maintain_order="left").with_columns(
+            pl.col("used").fill_null(value=False)
+        ),
+        notices=tuple(notices(run.diagnostics)),
+        findings=tuple(findings(total, kinds, window="step" if use.used else "window")),
+    )

@@ -1,0 +1,259 @@
+"""Report data as blocks of text: for an engineer who wants to know in a minute where the step goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from traceview import units
+from traceview.analyzers.overlap import LABELS, NONE, SEVERAL
+from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from traceview.reports.about import About, StepUse
+    from traceview.reports.inventory import Inventory
+    from traceview.reports.notices import Notice
+    from traceview.reports.statistics import StepTime
+    from traceview.reports.summary import Summary
+
+FEW = 8
+"""Rows shown in full; of more, only the fastest, the median and the slowest."""
+
+KIND_ROWS = 12
+NOTICE_LINES = 6
+
+_PARTS = (
+    ("compute", "compute_ns"),
+    ("exposed comm", "exposed_comm_ns"),
+    ("exposed copy", "exposed_copy_ns"),
+    ("idle", "idle_ns"),
+)
+
+
+def summary(found: Summary, *, every_notice: bool = False) -> list[Block]:
+    """The page of ``traceview summary`` about one run."""
+    return [
+        _header(found),
+        _breakdown(found),
+        *_communication(found),
+        *notes(found.notices, limit=None if every_notice else NOTICE_LINES, rank_count=len(found.about.ranks)),
+        Verdict(found.findings[0].text),
+    ]
+
+
+def overlap(found: Summary, *, every_notice: bool = False) -> list[Block]:
+    """The page of ``traceview overlap`` about one run."""
+    return [
+        _header(found),
+        *_communication(found, limit=None),
+        *notes(found.notices, limit=None if every_notice else NOTICE_LINES, rank_count=len(found.about.ranks)),
+        Verdict(found.findings[0].text),
+    ]
+
+
+def inventory(found: Inventory, *, every_notice: bool = False) -> list[Block]:
+    """The page of ``traceview info`` about one run."""
+    shown = found.rows if every_notice else found.rows.head(FEW)
+    blocks: list[Block] = [Facts(tuple(_about(found.about))), _rank_grid(shown)]
+    if left := len(found.rows) - len(shown):
+        blocks.append(Note(f"and {units.plural(left, 'more rank')}; -v shows all of them"))
+    if len(found.groups):
+        blocks.append(_group_grid(found.groups))
+    blocks += [
+        Note(f"{gap['consequence']}{_on(gap['rank_count'], len(found.rows))}. To record it: {gap['remedy']}.", "missing")
+        for gap in found.gaps.iter_rows(named=True)
+    ]
+    limit = None if every_notice else NOTICE_LINES
+    return [*blocks, *notes(found.notices, limit=limit, rank_count=len(found.rows))]
+
+
+def notes(found: Sequence[Notice], *, limit: int | None, rank_count: int) -> Iterator[Note]:
+    """Diagnostics as lines; those beyond ``limit`` are only counted."""
+    shown = found[:limit]
+    for notice in shown:
+        on = ""
+        if notice.ranks and rank_count > 1:
+            few = len(notice.ranks) <= 3
+            on = f"rank {units.numbers(notice.ranks)}: " if few else f"{len(notice.ranks)} of {rank_count} ranks: "
+        yield Note(f"{on}{notice.text} [{notice.code}]", notice.severity)
+    if rest := Counter(notice.severity for notice in found[len(shown) :]):
+        kinds = ", ".join(units.plural(count, severity) for severity, count in rest.items())
+        yield Note(f"and {kinds} more; -v shows all of them")
+
+
+# --- header ------------------------------------------------------------------------------------------
+
+
+def _header(found: Summary) -> Facts:
+    pairs = [*_about(found.about), ("steps", _steps(found.step_use))]
+    if found.step_time:
+        pairs.append(("step time", _step_time(found.step_time)))
+    return Facts(tuple(pairs))
+
+
+def _about(about: About) -> Iterator[tuple[str, str]]:
+    yield "run", about.name
+    of = f" of {about.world_size}" if about.world_size else ""
+    yield "ranks", f"{len(about.ranks)}{of} ({units.numbers(about.ranks)})"
+    yield "recorded", ", ".join((*about.formats, *(about.device_names or ("device unknown",))))
+
+
+def _steps(use: StepUse) -> str:
+    used = f"{len(use.used)} used ({units.numbers(use.used)})" if use.used else "none used, the whole device window is"
+    if not use.used:
+        used = "not used: figures describe the whole device window"
+    by_reason: dict[str, list[int]] = {}
+    for step, reason in use.left_out:
+        by_reason.setdefault(reason, []).append(step)
+    left_out = "; ".join(f"{units.numbers(steps)} ({reason})" for reason, steps in by_reason.items())
+    return f"{used}; left out: {left_out}" if left_out else used
+
+
+def _step_time(time: StepTime) -> str:
+    interval = ""
+    if time.low_ns is not None and time.high_ns is not None:
+        interval = f" (95 % interval {units.duration(time.low_ns)} to {units.duration(time.high_ns)})"
+    return (
+        f"median {units.duration(time.median_ns)}{interval}, p95 {units.duration(time.p95_ns)}, "
+        f"over {units.plural(time.rank_step_count, 'rank-step')}"
+    )
+
+
+# --- breakdown ---------------------------------------------------------------------------------------
+
+
+def _breakdown(found: Summary) -> Grid:
+    per, rows = found.window, found.breakdown
+    heads = ["", f"{per} ms"]
+    for part, _ in _PARTS:
+        heads += [f"{part} ms", "%"]
+    heads += ["comm ms", "hidden %"]
+    lines = [_breakdown_cells(label, row) for label, row in _chosen(rows)]
+    if len(rows) > 1:
+        total = {name: getattr(found.total, name) for name in ("window_ns", "comm_ns", "hidden_comm_ns", "window_count")}
+        total |= {name: getattr(found.total, name) for _, name in _PARTS}
+        lines.append(_breakdown_cells("all", total))
+    title = f"where the {per} goes, per rank and {per}" if per == "step" else "where the time goes, per rank"
+    return Grid(title, tuple(heads), tuple(lines))
+
+
+def _breakdown_cells(label: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+    windows, length = row["window_count"] or 1, row["window_ns"]
+    cells = [label, units.milliseconds(length / windows)]
+    for _, name in _PARTS:
+        cells += [units.milliseconds(row[name] / windows), _percent(row[name], length)]
+    return (*cells, units.milliseconds(row["comm_ns"] / windows), _percent(row["hidden_comm_ns"], row["comm_ns"]))
+
+
+def _percent(part: int, whole: int) -> str:
+    return units.percent_value(part / whole if whole else None)
+
+
+def _chosen(rows: pl.DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All rows if they are few; else the one with the shortest, the median and the longest window."""
+    keys = _keys(rows)
+    if len(rows) <= FEW:
+        for row in rows.iter_rows(named=True):
+            yield _label(row, keys), row
+        return
+    ordered = rows.sort(pl.col("window_ns") / pl.col("window_count"), *keys)
+    for name, place in (("fastest", 0), ("median", (len(rows) - 1) // 2), ("slowest", len(rows) - 1)):
+        row = ordered.row(place, named=True)
+        yield f"{name}: {_label(row, keys)}", row
+
+
+def _keys(rows: pl.DataFrame) -> list[str]:
+    """Columns that tell the rows apart; the device only where a rank has several."""
+    keys = [name for name in ("rank", "device", "step", *LABELS) if name in rows.columns and rows[name].count()]
+    if "device" in keys and rows.select("rank", "device").n_unique() == rows["rank"].n_unique():
+        keys.remove("device")
+    return keys
+
+
+def _label(row: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return " ".join(f"{key} {row[key]}" for key in keys if row[key] is not None) or "all"
+
+
+# --- communication -----------------------------------------------------------------------------------
+
+
+def _communication(found: Summary, *, limit: int | None = KIND_ROWS) -> Iterator[Block]:
+    rows = found.collectives.sort("exclusive_ns", "comm_ns", descending=True, maintain_order=True)
+    if not rows["comm_ns"].sum():
+        return
+    keys, shown = _keys(rows), rows.head(limit or len(rows))
+    per = f"{found.window}" if found.window == "window" else "step"
+    heads = (*keys, "ops", "busy ms", "hidden %", "exposed ms", "exposed alone ms", f"% of {per}")
+    lines = tuple(_communication_cells(row, keys) for row in shown.iter_rows(named=True))
+    title = f"communication, per rank and {per}" if per == "step" else "communication, per rank"
+    yield Grid(title, heads, lines, label_count=len(keys))
+    if left := len(rows) - len(shown):
+        rest = rows.tail(left)["exclusive_ns"].sum() / (rows["window_count"].max() or 1)  # type: ignore[operator] # counts
+        yield Note(f"and {units.plural(left, 'more row')}, {units.duration(rest)} exposed alone together")
+
+
+def _communication_cells(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, ...]:
+    windows = row["window_count"] or 1
+    several = SEVERAL in {row[key] for key in keys}
+    times = [row["comm_ns"], row["exposed_ns"], row["exclusive_ns"]]
+    busy, exposed, alone = (units.milliseconds(time / windows) for time in times)
+    if several:  # moments shared by several kinds: their busy time stands in the rows of those kinds
+        busy, exposed = units.MISSING, units.MISSING
+    return (
+        *(_key_text(row[key]) for key in keys),
+        units.MISSING if several else units.count(row["op_count"]),
+        busy,
+        units.percent_value(row["overlap_ratio"]),
+        exposed,
+        alone,
+        _percent(row["exclusive_ns"], row["window_ns"]),
+    )
+
+
+def _key_text(value: object) -> str:
+    return "" if value in {None, NONE} else str(value)
+
+
+# --- inventory ---------------------------------------------------------------------------------------
+
+
+def _rank_grid(rows: pl.DataFrame) -> Grid:
+    heads = ("rank", "known from", "host", "steps", "device ops", "of it comm", "streams", "groups", "events", "span ms")
+    lines = tuple(
+        (
+            str(row["rank"]),
+            row["rank_source"],
+            row["host"] or units.MISSING,
+            units.count(row["step_count"]),
+            units.count(row["op_count"]),
+            units.count(row["collective_count"]),
+            units.count(row["stream_count"]),
+            units.count(row["group_count"]),
+            units.count(row["event_count"]),
+            units.milliseconds(row["span_ns"]),
+        )
+        for row in rows.iter_rows(named=True)
+    )
+    return Grid("ranks", heads, lines, label_count=3)
+
+
+def _group_grid(groups: pl.DataFrame) -> Grid:
+    heads = ("axis", "description", "size", "groups", "ranks")
+    kinds = (
+        groups.group_by("axis", "group_desc", "group_size")
+        .agg(groups=pl.len(), ranks=pl.col("rank_count").sum())
+        .sort("axis", "group_desc", "group_size")
+    )
+    lines = tuple(
+        (axis, description or "", units.count(size), units.count(count), units.count(ranks))
+        for axis, description, size, count, ranks in kinds.iter_rows()
+    )
+    return Grid("process groups", heads, lines, label_count=2)
+
+
+def _on(rank_count: int, of: int) -> str:
+    return "" if rank_count == of else f" ({rank_count} of {of} ranks)"

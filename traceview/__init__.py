@@ -1,0 +1,35 @@
+"""traceview: trace analysis for Mixture-of-Experts training.
+
+>>> import traceview as tv
+>>> run = tv.load("traces/ep64/")                        # doctest: +SKIP
+>>> tv.breakdown(run, by=("rank", "step")).frame         # doctest: +SKIP
+
+Public names load on first use, so importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from traceview.api import Result, analyze, breakdown, load, load_runs, overlap
+    from traceview.errors import TraceViewError
+    from traceview.run import Run
+
+__version__ = "0.1.0"
+
+__all__ = ["Result", "Run", "TraceViewError", "analyze", "breakdown", "load", "load_runs", "overlap"]
+
+_HOME = dict.fromkeys(__all__, "traceview.api") | {"Run": "traceview.run", "TraceViewError": "traceview.errors"}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+    if name not in _HOME:
+        message = f"module 'traceview' has no attribute '{name}'"
+        raise AttributeError(message)
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

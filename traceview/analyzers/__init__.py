@@ -1,0 +1,1 @@
+"""One module per question; each declares one ``ANALYSIS``: tables in, tables out."""

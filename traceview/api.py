@@ -1,0 +1,186 @@
+"""The verbs shared by the command line and notebooks: load traces, ask a question.
+
+>>> import traceview as tv
+>>> run = tv.load("sample_traces/ep8-deepep")            # doctest: +SKIP
+>>> tv.breakdown(run, by=("rank", "step")).frame         # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from traceview import inputs, jobs, registry, run as runs, store
+from traceview.classify import Classifier
+from traceview.contracts import Analysis, Options
+from traceview.errors import AnalysisError, NoTraceError, ParseError, TraceViewError, UnknownFormatError, UsageError
+from traceview.prepare import prepare
+from traceview.trace import diagnostic
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from traceview.inputs import Candidate
+    from traceview.run import Run
+    from traceview.trace import Trace
+
+PLACE = str | Path
+SPILL_BYTES = 64 << 20
+"""Inputs larger than this together go through the cache and are read in parallel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How to read traces; made once by the caller.
+
+    Attributes:
+        rules: A TOML file of kernel rules, tried before the built-in ones.
+        cache: Folder for prepared tables; None keeps small inputs in memory and large ones in a default folder.
+        workers: Processes for large inputs; None means one per core.
+        progress: Told about each file.
+    """
+
+    rules: Path | None = None
+    cache: Path | None = None
+    workers: int | None = None
+    progress: jobs.Progress = jobs.silent
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The answer to a question: a small table, and what it was asked with."""
+
+    frame: pl.DataFrame
+    analysis: Analysis
+    options: Options
+
+    def summary(self) -> list[dict[str, Any]]:
+        """The rows as plain Python values, ready for JSON."""
+        return self.frame.to_dicts()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The table as an Arrow C stream: for pyarrow, DuckDB, pandas, narwhals."""
+        return self.frame.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"<{self.analysis.name} by {', '.join(self.options.by)}>\n{self.frame}"
+
+
+def load(places: PLACE | Sequence[PLACE], *, ranks: Collection[int] | None = None, **how: Any) -> Run:
+    """The run at ``places``: a file, a directory, a glob, or several of them.
+
+    Args:
+        places: Where the traces are.
+        ranks: Keep only these ranks.
+        how: Fields of `Loading`.
+
+    Raises:
+        UsageError: Several runs lie there; `load_runs` returns them all.
+        NoTraceError: Nothing usable lies there.
+    """
+    found = load_runs(places, ranks=ranks, **how)
+    if len(found) > 1:
+        names = ", ".join(f"'{run.name}' ({len(run.ranks)} ranks)" for run in found[:8])
+        message = f"several runs lie there, and they are never mixed: {names}.\nHint: pass one, or use load_runs."
+        raise UsageError(message)
+    return found[0]
+
+
+def load_runs(places: PLACE | Sequence[PLACE], *, ranks: Collection[int] | None = None, **how: Any) -> list[Run]:
+    """Every run at ``places``, each with its ranks; see `load`."""
+    listed = [places] if isinstance(places, str | Path) else list(places)
+    loading = Loading(**how)
+    candidates = inputs.candidates(listed)
+    outcomes = _read_all(candidates, loading)
+    traces = [trace for outcome in outcomes if not isinstance(outcome, TraceViewError) for trace in outcome]
+    if not traces:
+        raise _nothing_usable(listed, candidates, outcomes)
+    skipped = _skipped(candidates, outcomes)
+    found = [replace(run, notes=pl.concat([run.notes, *skipped])) for run in runs.group(traces)]
+    return [runs.only_ranks(run, ranks) for run in found] if ranks is not None else found
+
+
+def analyze(run: Run, name: str, *, by: Sequence[str] = ("rank",), steps: str | range = "auto") -> Result:
+    """The answer to question ``name`` (see `registry.analyses`) about ``run``.
+
+    Raises:
+        UsageError: There is no such question, or it cannot be answered by one of ``by``.
+        MissingTableError: A rank lacks a table the question needs.
+    """
+    known = registry.analyses()
+    if name not in known:
+        message = f"no analysis '{name}'; there are: {', '.join(sorted(known))}."
+        raise UsageError(message)
+    analysis = known[name]
+    wrong = [grain for grain in by if grain not in analysis.grains]
+    if wrong:
+        message = f"'{name}' cannot be shown by {', '.join(wrong)}; choose from: {', '.join(analysis.grains)}."
+        raise UsageError(message)
+    options = Options(steps=steps, by=tuple(by))
+    partials = pl.concat([analysis.map(trace, options) for trace in run.traces])
+    return Result(analysis.result.conform(analysis.reduce(partials, options)), analysis, options)
+
+
+def breakdown(run: Run, *, by: Sequence[str] = ("rank",), steps: str | range = "auto") -> Result:
+    """Where the step goes: compute, exposed communication, exposed copies, idle. See `analyze`."""
+    return analyze(run, "breakdown", by=by, steps=steps)
+
+
+def overlap(run: Run, *, by: Sequence[str] = ("axis",), steps: str | range = "auto") -> Result:
+    """Which communication is hidden and which is exposed. See `analyze`."""
+    return analyze(run, "overlap", by=by, steps=steps)
+
+
+# --- reading -----------------------------------------------------------------------------------------
+
+
+def _read_all(candidates: Sequence[Candidate], loading: Loading) -> list[list[Trace] | TraceViewError]:
+    large = sum(candidate.source.size for candidate in candidates) > SPILL_BYTES
+    cache = loading.cache or (store.default_folder() if large else None)
+    workers = (loading.workers or jobs.default_workers()) if cache else 1
+    read = partial(_read, rules=loading.rules, cache=cache)
+    return jobs.run_jobs(read, candidates, workers=workers, progress=loading.progress)
+
+
+def _read(candidate: Candidate, *, rules: Path | None, cache: Path | None) -> list[Trace]:
+    """The prepared traces of one file, from the cache if they are there."""
+    classifier = Classifier.with_user_rules(rules) if rules else Classifier.default()
+    source = candidate.source
+    parser = inputs.parser_for(source, registry.parsers())
+    if cache is None:
+        return [prepare(trace, classifier) for trace in parser.parse(source)]
+    folder = cache / store.key(source.path, parser.name, parser.version, classifier.digest)
+    if not store.is_whole(folder / "0"):
+        for number, trace in enumerate(parser.parse(source)):
+            store.write(prepare(trace, classifier), folder / str(number))
+    return [store.read(part) for part in sorted(folder.iterdir()) if store.is_whole(part)]
+
+
+def _nothing_usable(
+    places: Sequence[PLACE], candidates: Sequence[Candidate], outcomes: Sequence[list[Trace] | TraceViewError]
+) -> TraceViewError:
+    """The one error that explains why no file could be used."""
+    errors = [outcome for outcome in outcomes if isinstance(outcome, TraceViewError)]
+    if len(errors) == 1:
+        return errors[0]
+    reasons = [str(error).splitlines()[0] for error in errors]
+    shown = "\n".join(f"  {reason}" for reason in reasons[:5])
+    more = f"\n  and {len(reasons) - 5} more" if len(reasons) > 5 else ""
+    where = ", ".join(map(str, places))
+    return NoTraceError(f"no usable trace at '{where}' ({len(candidates)} files looked at):\n{shown}{more}")
+
+
+def _skipped(candidates: Sequence[Candidate], outcomes: Sequence[list[Trace] | TraceViewError]) -> list[pl.DataFrame]:
+    """Diagnostics for files that were not used: an error for traces, a remark for other files."""
+    notes = []
+    for candidate, outcome in zip(candidates, outcomes, strict=True):
+        if not isinstance(outcome, TraceViewError):
+            continue
+        foreign = isinstance(outcome, UnknownFormatError) and not candidate.named
+        severity, code = ("info", "input.not_a_trace") if foreign else ("error", "input.skipped")
+        notes.append(diagnostic(severity, code, str(outcome).replace("\n", " "), count=1))
+    return notes

@@ -1,0 +1,1 @@
+"""Sourced, versioned facts: name rules, hardware and models as TOML."""

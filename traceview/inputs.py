@@ -1,0 +1,95 @@
+"""What the user pointed at, as files: a path, a directory, a quoted glob.
+
+A file that was named is either a trace or an error; a file merely lying in a directory may be something
+else, and is then passed over.
+"""
+
+from __future__ import annotations
+
+import glob
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from traceview.errors import NoTraceError, UnknownFormatError
+from traceview.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from traceview.contracts import Parser
+
+LOOKED_FOR = ("*.json", "*.json.gz", "*.json.zst", "*.json.zip")
+_NEVER_TRACES = {".py", ".md", ".txt", ".toml", ".yaml", ".yml", ".log", ".html", ".csv"}
+
+_BINARY = (
+    (b"SQLite format 3", "an SQLite database", "if Nsight Systems exported it, this version cannot read it yet"),
+    (b"PAR1", "a Parquet file", "pass the trace it was made from"),
+    (b"\x80", "a Python pickle, perhaps a memory snapshot", "pickles are never opened; pass a profiler trace"),
+    (b"NSYS", "an Nsight Systems report", "export it: nsys export --type sqlite REPORT.nsys-rep"),
+    (b"\x7fELF", "a program", "pass the trace file"),
+    (b"%PDF", "a PDF", "pass the trace file"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file, and whether the user named it (then it must be a trace)."""
+
+    source: Source
+    named: bool
+
+    def __str__(self) -> str:
+        return str(self.source.path)
+
+
+def candidates(places: Iterable[str | Path]) -> list[Candidate]:
+    """Files at ``places``, each once, named ones first met as named; sorted within a directory.
+
+    Raises:
+        NoTraceError: A place does not exist, or a directory or glob is empty.
+    """
+    found: dict[Path, Candidate] = {}
+    for place in places:
+        for candidate in _at(str(place)):
+            found.setdefault(candidate.source.path.resolve(), candidate)
+    return list(found.values())
+
+
+def _at(place: str) -> Iterator[Candidate]:
+    path = Path(place)
+    if path.is_file():
+        yield Candidate(Source(path), named=True)
+        return
+    if path.is_dir():
+        # not following links out of the directory: a trace folder is no reason to walk a whole disk
+        files = sorted(file for file in path.rglob("*") if file.is_file() and _may_be_trace(file, path))
+    else:
+        matches = sorted(Path(match) for match in glob.glob(place, recursive=True))
+        files = [file for file in matches if file.is_file()]
+    if not files:
+        raise NoTraceError.at(place, LOOKED_FOR)
+    yield from (Candidate(Source(file), named=False) for file in files)
+
+
+def _may_be_trace(file: Path, root: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(root).parts)
+    return not hidden and file.suffix.lower() not in _NEVER_TRACES
+
+
+def parser_for(source: Source, parsers: Sequence[Parser]) -> Parser:
+    """The parser that recognises the file.
+
+    Raises:
+        UnknownFormatError: None does; says what the file seems to be.
+    """
+    for parser in parsers:
+        if parser.sniff(source):
+            return parser
+    what, hint = "an unknown format", "pass a profiler trace"
+    if not source.head:
+        what, hint = "an empty file", "the profiler wrote nothing, or the copy failed"
+    for magic, meaning, advice in _BINARY:
+        if source.head.startswith(magic):
+            what, hint = meaning, advice
+    raise UnknownFormatError.of(source.path, what, hint, [parser.description for parser in parsers])

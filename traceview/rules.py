@@ -1,0 +1,204 @@
+"""Ordered tables of named regular expressions; the first match wins.
+
+What traceview knows about names (kernels, process groups, annotations) is data: TOML files of rules
+with an id, a pattern, the source of the fact, and a payload whose fields the caller declares. The
+patterns are those of the Rust ``regex`` crate, which polars runs: no look-around and no
+back-references, hence time linear in the name, whatever the rules or the names are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+
+from traceview.errors import RuleError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from importlib.resources.abc import Traversable
+
+MAX_NAME_CHARS = 4096
+"""Names are cut to this length before they are matched; a longer one is template noise or hostile."""
+
+RULE_ID = "rule_id"
+_OWN_FIELDS = frozenset({"id", "pattern", "source"})
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One payload field of a rule: the values it may take (any text when None), and whether it must."""
+
+    values: Sequence[str] | None = None
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: a name that matches ``pattern`` gets ``payload``; ``source`` says who writes such names."""
+
+    id: str
+    pattern: str
+    source: str
+    payload: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTable:
+    """Rules in the order they are tried."""
+
+    rules: tuple[Rule, ...]
+    fields: tuple[str, ...]
+
+    @classmethod
+    def load(cls, path: Traversable, fields: Mapping[str, Field]) -> Self:
+        """The rules of one TOML file.
+
+        Args:
+            path: A file of ``[[rule]]`` tables. A top-level ``[values]`` table may list the legal values
+                of a payload field, which then hold besides those in ``fields``.
+            fields: Payload fields of this kind of table.
+
+        Raises:
+            RuleError: The file cannot be read, or a rule in it cannot be used.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RuleError.at(str(path), "-", f"the file cannot be read ({type(error).__name__})") from error
+        return cls.parse(text, str(path), fields)
+
+    @classmethod
+    def parse(cls, text: str, path: str, fields: Mapping[str, Field]) -> Self:
+        """The rules of a TOML text; ``path`` only names it in errors. See `load`."""
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise RuleError.at(path, "-", f"the file is not TOML ({error})") from error
+        entries = document.get("rule", [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise RuleError.at(path, "-", "rules must be written as [[rule]] tables")
+        legal = _with_listed_values(fields, document.get("values", {}), path)
+        rules = tuple(_rule(entry, number, legal, path) for number, entry in enumerate(entries, start=1))
+        seen: set[str] = set()
+        for rule in rules:
+            if rule.id in seen:
+                raise RuleError.at(path, rule.id, "another rule of this file has the same id")
+            seen.add(rule.id)
+        return cls(rules, tuple(fields))
+
+    def before(self, other: Self) -> Self:
+        """These rules, then those of ``other``, except the ones whose id is taken here."""
+        taken = {rule.id for rule in self.rules}
+        rest = tuple(rule for rule in other.rules if rule.id not in taken)
+        return type(self)(self.rules + rest, self.fields)
+
+    @property
+    def digest(self) -> str:
+        """Short hash of all that can change an answer: order, ids, patterns and payloads."""
+        facts = [[rule.id, rule.pattern, dict(rule.payload)] for rule in self.rules]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+    def match(self, names: pl.Series) -> pl.DataFrame:
+        """What the rules say about each distinct name.
+
+        Args:
+            names: Strings or categoricals; nulls are left out.
+
+        Returns:
+            One row per distinct name, in order of first appearance: the name (of its own dtype), ``rule_id``
+            (null when no rule matches), every payload field, and every named group of any pattern
+            (null when it took no part in the match).
+        """
+        distinct = names.drop_nulls().unique(maintain_order=True)
+        text = distinct.cast(pl.String).str.slice(0, MAX_NAME_CHARS)
+        pending = pl.DataFrame({"row": pl.int_range(len(text), eager=True), "text": text})
+        matched = [self._nothing()]
+        for rule in self.rules:
+            hit = pending["text"].str.contains(rule.pattern)
+            if hit.any():
+                matched.append(_matched(rule, pending.filter(hit)))
+                pending = pending.filter(~hit)
+        verdicts = pl.concat(matched, how="diagonal")
+        rows = distinct.alias("name").to_frame().with_row_index("row")
+        joined = rows.join(verdicts, on=pl.col("row").cast(pl.UInt32), how="left", maintain_order="left")
+        return joined.drop("row", "row_right", strict=False)
+
+    def _nothing(self) -> pl.DataFrame:
+        """No verdict, with all columns a verdict can have."""
+        groups = [name for rule in self.rules for name in _named_groups(rule.pattern)]
+        texts = dict.fromkeys([RULE_ID, *self.fields, *groups], pl.String())
+        return pl.DataFrame(schema={"row": pl.Int64(), **texts})
+
+
+def _matched(rule: Rule, hits: pl.DataFrame) -> pl.DataFrame:
+    """The verdict of ``rule`` on the names in ``hits``."""
+    verdict = hits.select(
+        "row",
+        pl.lit(rule.id).alias(RULE_ID),
+        *(pl.lit(value, dtype=pl.String).alias(name) for name, value in rule.payload.items()),
+    )
+    groups = _named_groups(rule.pattern)
+    if not groups:
+        return verdict
+    captured = hits["text"].str.extract_groups(rule.pattern).struct.unnest().select(groups)
+    # a group named like a payload field speaks for it, where it took part in the match
+    both = [pl.coalesce(captured[name], verdict[name]) for name in groups if name in verdict.columns]
+    return verdict.with_columns(captured).with_columns(both)
+
+
+def _named_groups(pattern: str) -> list[str]:
+    """Names of the groups in ``pattern``, in order."""
+    groups = pl.Series([""]).str.extract_groups(pattern)
+    return [field.name for field in getattr(groups.dtype, "fields", ()) if not field.name.isdigit()]
+
+
+def _with_listed_values(fields: Mapping[str, Field], listed: Any, path: str) -> dict[str, Field]:  # noqa: ANN401 - TOML
+    """``fields`` with the legal values the file itself lists."""
+    if not isinstance(listed, dict) or not all(isinstance(values, list) for values in listed.values()):
+        raise RuleError.at(path, "-", "[values] must map a field to a list of its legal values")
+    unknown = sorted(listed.keys() - fields.keys())
+    if unknown:
+        raise RuleError.at(path, "-", f"[values] names no field of these rules: {', '.join(unknown)}")
+    return {
+        name: Field([*(field.values or ()), *listed[name]], field.required) if name in listed else field
+        for name, field in fields.items()
+    }
+
+
+def _rule(entry: dict[str, Any], number: int, fields: Mapping[str, Field], path: str) -> Rule:
+    """The rule a ``[[rule]]`` table stands for.
+
+    Raises:
+        RuleError: A field is missing, unknown, not text or not a legal value; or the pattern is no regex.
+    """
+    given = entry.get("id")
+    label = given if isinstance(given, str) and given else f"number {number}"
+    required = [*sorted(_OWN_FIELDS), *(name for name, field in fields.items() if field.required)]
+    for name in required:
+        if not entry.get(name):
+            raise RuleError.at(path, label, f"the field '{name}' is missing")
+    for name, value in entry.items():
+        if name not in fields and name not in _OWN_FIELDS:
+            raise RuleError.at(path, label, f"unknown field '{name}'")
+        if not isinstance(value, str):
+            raise RuleError.at(path, label, f"the field '{name}' must be text")
+    for name, field in fields.items():
+        if name in entry and field.values is not None and entry[name] not in field.values:
+            raise RuleError.at(path, label, f"unknown {name} '{entry[name]}'")
+    try:
+        pl.Series([""]).str.contains(entry["pattern"])
+    except pl.exceptions.ComputeError as error:
+        raise RuleError.at(path, label, f"the pattern is no regular expression ({_reason(error)})") from error
+    payload = {name: entry.get(name) for name in fields}
+    return Rule(entry["id"], entry["pattern"], entry["source"], payload)
+
+
+def _reason(error: Exception) -> str:
+    """The one line in a regex error that says what is wrong."""
+    lines = [line for line in str(error).splitlines() if line.startswith("error: ")]
+    return lines[0].removeprefix("error: ") if lines else "it does not compile"

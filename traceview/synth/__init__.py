@@ -1,0 +1,1 @@
+"""Synthetic MoE training traces whose breakdown, overlap and skew are known exactly."""
