@@ -1,18 +1,22 @@
-"""Writes the reference pages from what they describe: the tables, and the commands.
+"""Writes what the documents take from the code: the reference pages, and the output shown in the README.
 
-Usage: ``python docs/generate.py [--check] [FOLDER]``. With ``--check`` nothing is written; the exit status
-is 1 when a page in FOLDER (default: the one of this script) differs from what would be written.
+Usage: ``python docs/generate.py [--check] [ROOT]``. With ``--check`` nothing is written; the exit status is
+1 when a page under ROOT (default: this checkout) differs from what would be written.
 """
 # ruff: noqa: INP001 - a script, not a package
 
 from __future__ import annotations
 
 import inspect
+import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import polars as pl
 
 from traceview import registry, schema
 from traceview.cli import main as root_command
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from traceview.contracts import Analysis
     from traceview.schema import Table
 
+CHECKOUT = Path(__file__).resolve().parents[1]
 MADE = "<!-- made by docs/generate.py; run `make docs` instead of editing -->"
 
 TABLES_INTRODUCTION = f"""\
@@ -47,7 +52,7 @@ def schema_page() -> str:
 def cli_page() -> str:
     """Every command with its arguments and options."""
     parts = [MADE, "# Command line", *_command(root_command, "traceview", parent=None)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _table(table: Table, title: str | None = None) -> str:
@@ -59,11 +64,11 @@ def _table(table: Table, title: str | None = None) -> str:
     return f"### {title or table.name}\n\n{table.doc}\n\n{grid}"
 
 
-def _type(dtype: object) -> str:
+def _type(dtype: pl.DataType) -> str:
     """The type in one word; the legal values of an enumeration are spelled out."""
-    values = getattr(dtype, "categories", None)
-    named = values is not None and len(values)
-    return f"one of {', '.join(values)}" if named else str(dtype).partition("(categories")[0]
+    if isinstance(dtype, pl.Enum):
+        return f"one of {', '.join(dtype.categories)}"
+    return "String" if isinstance(dtype, pl.Categorical) else str(dtype)
 
 
 def _result(analysis: Analysis) -> str:
@@ -73,11 +78,13 @@ def _result(analysis: Analysis) -> str:
 
 
 def _command(command: click.Command, path: str, parent: click.Context | None) -> Iterator[str]:
-    context = click.Context(command, parent, info_name=path.rpartition(" ")[2])
-    yield f"## `{path}`\n\n{_prose(command.help or '')}"
-    yield "```\n" + command.get_usage(context).removeprefix("Usage: ") + "\n```"
-    options = [parameter for parameter in command.get_params(context) if isinstance(parameter, click.Option)]
+    context = click.Context(command, parent, info_name=path.rpartition(" ")[2], **command.context_settings)
+    options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
+    yield f"## `{path}`"
+    yield _prose(command.help or "")
+    yield f"```\n{' '.join([path, *command.collect_usage_pieces(context)])}\n```"
     yield _grid(("option", "meaning"), (_option(option, context) for option in options if not option.hidden))
+    yield _prose(command.epilog or "")
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             found = command.get_command(context, name)
@@ -86,7 +93,9 @@ def _command(command: click.Command, path: str, parent: click.Context | None) ->
 
 
 def _prose(text: str) -> str:
-    return inspect.cleandoc(text).replace("\b\n", "").partition("\f")[0].strip()
+    """Help text as Markdown; a paragraph that click must not rewrap stays as it is."""
+    verbatim = text.removeprefix("\b\n")
+    return inspect.cleandoc(text) if verbatim == text else f"```\n{verbatim.strip()}\n```"
 
 
 def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
@@ -100,21 +109,35 @@ def _grid(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def with_output(page: str) -> str:
+    """``page`` with the real output in each console block that shows a command."""
+    return re.sub(r"```console\n\$ traceview (.*)\n(?:.*\n)*?```", _console_block, page)
+
+
+def _console_block(block: re.Match[str]) -> str:
+    command = [sys.executable, "-m", "traceview", *shlex.split(block[1])]
+    done = subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.PIPE, encoding="utf-8")  # noqa: S603 - commands of our own pages
+    return f"```console\n$ traceview {block[1]}\n{done.stdout.rstrip()}\n```"
+
+
 def main(arguments: list[str]) -> int:
     """Writes or checks the pages; the exit status."""
-    folders = [Path(argument) for argument in arguments if argument != "--check"]
-    folder = folders[0] if folders else Path(__file__).parent
-    pages = {folder / "schema.md": schema_page(), folder / "cli.md": cli_page()}
+    places = [Path(argument) for argument in arguments if argument != "--check"]
+    root = places[0] if places else CHECKOUT
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    pages = {"docs/schema.md": schema_page(), "docs/cli.md": cli_page(), "README.md": with_output(readme)}
     if "--check" not in arguments:
-        for path, text in pages.items():
-            path.write_text(text, encoding="utf-8")
+        for name, text in pages.items():
+            (root / name).write_text(text, encoding="utf-8")
         return 0
-    stale = [
-        path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
-    for path in stale:
-        sys.stderr.write(f"{path} is not current; run `make docs`\n")
+    stale = [name for name, text in pages.items() if _content(root / name) != text]
+    for name in stale:
+        sys.stderr.write(f"{name} is not current; run `make docs`\n")
     return 1 if stale else 0
+
+
+def _content(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 if __name__ == "__main__":

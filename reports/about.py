@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -45,6 +45,10 @@ class About:
             device_names=tuple(sorted({fact.device_name for fact in facts if fact.device_name})),
             hosts=tuple(sorted({fact.host for fact in facts if fact.host})),
         )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as plain values, ready for JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+
 import polars as pl
 import polars.selectors as cs
 
@@ -31,4 +33,5 @@ def _flat(table: pl.DataFrame) -> pl.DataFrame:
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    return printable(str(value)).replace("\\", "\\\\").replace("|", "\\|")
+    # an unescaped <int> would vanish from the rendered table, and a | would end the cell
+    return html.escape(printable(str(value)), quote=False).replace("\\", "\\\\").replace("|", "\\|")

@@ -28,7 +28,7 @@ FINDINGS = Table(
         "collective": Column(pl.String(), "kind of exchange", nullable=True),
         "role": Column(pl.String(), "dispatch, combine, or none", nullable=True),
         "exposed_ns": Column(pl.Int64(), "exposed time it is about, over all windows", "ns"),
-        "exposed_per_window_ns": Column(pl.Float64(), "the same per window (rank × step)", "ns", nullable=True),
+        "exposed_per_window_ns": Column(pl.Float64(), "the same per window", "ns", nullable=True),
         "exposed_ratio": Column(pl.Float64(), "the same over the time looked at", nullable=True),
         "overlap_ratio": Column(pl.Float64(), "hidden / communication of this kind", nullable=True),
     },
@@ -91,7 +91,8 @@ def findings(total: Total, kinds: pl.DataFrame, *, window: str) -> list[Finding]
         kinds: `overlap` by `KIND`.
         window: What one window is called: "step" or "window".
     """
-    ranked = kinds.filter(pl.col("exclusive_ns") > 0).sort("exclusive_ns", *KIND, descending=[True, *[False] * 3])
+    exposed = kinds.filter(pl.col("exclusive_ns") > 0)
+    ranked = exposed.sort(-pl.col("exclusive_ns"), *KIND)
     costs = list(_costs(total, ranked, window))
     return [_verdict(total, costs, window), *costs]
 
@@ -120,7 +121,9 @@ def _costs(total: Total, ranked: pl.DataFrame, window: str) -> Iterator[Finding]
         yield Finding(
             "exposed_comm",
             text,
-            *(row[column] for column in KIND),
+            row["axis"],
+            row["collective"],
+            row["role"],
             exposed,
             total.per_window(exposed),
             total.share(exposed),
@@ -130,10 +133,15 @@ def _costs(total: Total, ranked: pl.DataFrame, window: str) -> Iterator[Finding]
 
 def _verdict(total: Total, costs: list[Finding], window: str) -> Finding:
     exposed = total.exposed_comm_ns
+    axis, collective, role = (
+        (costs[0].axis, costs[0].collective, costs[0].role) if costs else (None, None, None)
+    )
     return Finding(
         "verdict",
         _verdict_text(total, costs, window),
-        *((costs[0].axis, costs[0].collective, costs[0].role) if costs else (None, None, None)),
+        axis,
+        collective,
+        role,
         exposed,
         total.per_window(exposed),
         total.share(exposed),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _GAP = "  "
-_STYLES = {"error": "bold red", "warning": "yellow", "info": "dim", "plain": ""}
+_STYLES = {"error": "bold red", "warning": "yellow", "missing": "cyan", "info": "dim", "plain": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One sentence of a severity (or "plain")."""
+    """One sentence; ``severity`` is a key of `_STYLES` and leads the line unless it is "plain"."""
 
     text: str
     severity: str = "plain"
@@ -128,10 +128,7 @@ def _renderable(block: Block) -> RenderableType:
 
     match block:
         case Facts():
-            lines = list(_facts_lines(block))
-            return Text("\n").join(
-                Text(line, style="bold" if block.title and number == 0 else "") for number, line in enumerate(lines)
-            )
+            return Text("\n").join(Text(line) for line in _facts_lines(block))
         case Grid():
             return _rich_table(block)
         case Note(text, severity):
@@ -150,6 +147,7 @@ def _rich_table(grid: Grid) -> RenderableType:
         title=Text(printable(grid.title), style="bold") if grid.title else None,
         title_justify="left",
         box=box.SIMPLE_HEAD,
+        show_edge=False,
         pad_edge=False,
     )
     for column, head in enumerate(grid.heads):

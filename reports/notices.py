@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import polars as pl
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +26,17 @@ class Notice:
     row_count: int
 
 
-def notices(diagnostics: pl.DataFrame, *, severities: Sequence[str] = ("error", "warning", "info")) -> list[Notice]:
+def notices(diagnostics: pl.DataFrame) -> list[Notice]:
     """``diagnostics`` grouped by severity and code, the most severe first and then the most frequent."""
-    rank = {severity: place for place, severity in enumerate(("error", "warning", "info"))}
-    rows = diagnostics.with_columns(pl.col("severity").cast(pl.String)).filter(
-        pl.col("severity").is_in(list(severities))
-    )
     grouped = (
-        rows.sort("count", "text", descending=[True, False])
+        diagnostics.sort("count", "text", descending=[True, False])
         .group_by("severity", "code", maintain_order=True)
         .agg(
             text=pl.col("text").first(),
             ranks=pl.col("rank").drop_nulls().unique().sort(),
             row_count=pl.len(),
         )
-        .with_columns(order=pl.col("severity").replace_strict(rank, return_dtype=pl.Int8))
-        .sort("order", "row_count", "code", descending=[False, True, False])
+        .sort(pl.col("severity").to_physical(), "row_count", "code", descending=[True, True, False])
     )
     return [
         Notice(row["severity"], row["code"], row["text"], tuple(row["ranks"]), row["row_count"])

@@ -21,10 +21,10 @@ STEP_TIMES = Table(
     "One row per run with steps: how long a step takes over all rank-steps used.",
     {
         "step_count": Column(pl.Int64(), "distinct steps"),
-        "rank_step_count": Column(pl.Int64(), "values: ranks × steps"),
+        "rank_step_count": Column(pl.Int64(), "values: one per rank and step"),
         "median_ns": Column(pl.Float64(), "median", "ns"),
         "p95_ns": Column(pl.Float64(), "95th percentile", "ns"),
-        "low_ns": Column(pl.Float64(), "low end of the 95 % bootstrap interval of the median", "ns", nullable=True),
+        "low_ns": Column(pl.Float64(), "low end of its 95 % bootstrap interval", "ns", nullable=True),
         "high_ns": Column(pl.Float64(), "high end of it", "ns", nullable=True),
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -36,21 +37,23 @@ _PARTS = (
 
 def summary(found: Summary, *, every_notice: bool = False) -> list[Block]:
     """The page of ``traceview summary`` about one run."""
+    limit = None if every_notice else NOTICE_LINES
     return [
         _header(found),
         _breakdown(found),
         *_communication(found),
-        *notes(found.notices, limit=None if every_notice else NOTICE_LINES, rank_count=len(found.about.ranks)),
+        *notes(found.notices, limit=limit, rank_count=len(found.about.ranks)),
         Verdict(found.findings[0].text),
     ]
 
 
 def overlap(found: Summary, *, every_notice: bool = False) -> list[Block]:
     """The page of ``traceview overlap`` about one run."""
+    limit = None if every_notice else NOTICE_LINES
     return [
         _header(found),
         *_communication(found, limit=None),
-        *notes(found.notices, limit=None if every_notice else NOTICE_LINES, rank_count=len(found.about.ranks)),
+        *notes(found.notices, limit=limit, rank_count=len(found.about.ranks)),
         Verdict(found.findings[0].text),
     ]
 
@@ -64,8 +67,8 @@ def inventory(found: Inventory, *, every_notice: bool = False) -> list[Block]:
     if len(found.groups):
         blocks.append(_group_grid(found.groups))
     blocks += [
-        Note(f"{gap['consequence']}{_on(gap['rank_count'], len(found.rows))}. To record it: {gap['remedy']}.", "missing")
-        for gap in found.gaps.iter_rows(named=True)
+        Note(f"{consequence}{_on(rank_count, len(found.rows))}. To record it: {remedy}.", "missing")
+        for _, consequence, remedy, rank_count in found.gaps.iter_rows()
     ]
     limit = None if every_notice else NOTICE_LINES
     return [*blocks, *notes(found.notices, limit=limit, rank_count=len(found.rows))]
@@ -75,14 +78,18 @@ def notes(found: Sequence[Notice], *, limit: int | None, rank_count: int) -> Ite
     """Diagnostics as lines; those beyond ``limit`` are only counted."""
     shown = found[:limit]
     for notice in shown:
-        on = ""
-        if notice.ranks and rank_count > 1:
-            few = len(notice.ranks) <= 3
-            on = f"rank {units.numbers(notice.ranks)}: " if few else f"{len(notice.ranks)} of {rank_count} ranks: "
-        yield Note(f"{on}{notice.text} [{notice.code}]", notice.severity)
+        yield Note(f"{_where(notice, rank_count)}{notice.text} [{notice.code}]", notice.severity)
     if rest := Counter(notice.severity for notice in found[len(shown) :]):
         kinds = ", ".join(units.plural(count, severity) for severity, count in rest.items())
         yield Note(f"and {kinds} more; -v shows all of them")
+
+
+def _where(notice: Notice, rank_count: int) -> str:
+    if not notice.ranks or rank_count == 1:
+        return ""
+    if len(notice.ranks) <= 3:
+        return f"rank {units.numbers(notice.ranks)}: "
+    return f"{len(notice.ranks)} of {rank_count} ranks, e.g. rank {notice.ranks[0]}: "
 
 
 # --- header ------------------------------------------------------------------------------------------
@@ -103,9 +110,9 @@ def _about(about: About) -> Iterator[tuple[str, str]]:
 
 
 def _steps(use: StepUse) -> str:
-    used = f"{len(use.used)} used ({units.numbers(use.used)})" if use.used else "none used, the whole device window is"
+    used = f"{len(use.used)} used ({units.numbers(use.used)})"
     if not use.used:
-        used = "not used: figures describe the whole device window"
+        used = "none used: the figures describe the whole device window"
     by_reason: dict[str, list[int]] = {}
     for step, reason in use.left_out:
         by_reason.setdefault(reason, []).append(step)
@@ -134,9 +141,7 @@ def _breakdown(found: Summary) -> Grid:
     heads += ["comm ms", "hidden %"]
     lines = [_breakdown_cells(label, row) for label, row in _chosen(rows)]
     if len(rows) > 1:
-        total = {name: getattr(found.total, name) for name in ("window_ns", "comm_ns", "hidden_comm_ns", "window_count")}
-        total |= {name: getattr(found.total, name) for _, name in _PARTS}
-        lines.append(_breakdown_cells("all", total))
+        lines.append(_breakdown_cells("all", asdict(found.total)))
     title = f"where the {per} goes, per rank and {per}" if per == "step" else "where the time goes, per rank"
     return Grid(title, tuple(heads), tuple(lines))
 
@@ -146,7 +151,8 @@ def _breakdown_cells(label: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     cells = [label, units.milliseconds(length / windows)]
     for _, name in _PARTS:
         cells += [units.milliseconds(row[name] / windows), _percent(row[name], length)]
-    return (*cells, units.milliseconds(row["comm_ns"] / windows), _percent(row["hidden_comm_ns"], row["comm_ns"]))
+    comm = row["comm_ns"]
+    return (*cells, units.milliseconds(comm / windows), _percent(row["hidden_comm_ns"], comm))
 
 
 def _percent(part: int, whole: int) -> str:
@@ -168,7 +174,8 @@ def _chosen(rows: pl.DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _keys(rows: pl.DataFrame) -> list[str]:
     """Columns that tell the rows apart; the device only where a rank has several."""
-    keys = [name for name in ("rank", "device", "step", *LABELS) if name in rows.columns and rows[name].count()]
+    named = ("rank", "device", "step", *LABELS)
+    keys = [name for name in named if name in rows.columns and rows[name].count()]
     if "device" in keys and rows.select("rank", "device").n_unique() == rows["rank"].n_unique():
         keys.remove("device")
     return keys
@@ -186,14 +193,13 @@ def _communication(found: Summary, *, limit: int | None = KIND_ROWS) -> Iterator
     if not rows["comm_ns"].sum():
         return
     keys, shown = _keys(rows), rows.head(limit or len(rows))
-    per = f"{found.window}" if found.window == "window" else "step"
+    per = found.window
     heads = (*keys, "ops", "busy ms", "hidden %", "exposed ms", "exposed alone ms", f"% of {per}")
     lines = tuple(_communication_cells(row, keys) for row in shown.iter_rows(named=True))
     title = f"communication, per rank and {per}" if per == "step" else "communication, per rank"
     yield Grid(title, heads, lines, label_count=len(keys))
     if left := len(rows) - len(shown):
-        rest = rows.tail(left)["exclusive_ns"].sum() / (rows["window_count"].max() or 1)  # type: ignore[operator] # counts
-        yield Note(f"and {units.plural(left, 'more row')}, {units.duration(rest)} exposed alone together")
+        yield Note(f"and {units.plural(left, 'more row')}; -f csv or json gives all of them")
 
 
 def _communication_cells(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, ...]:
@@ -222,7 +228,8 @@ def _key_text(value: object) -> str:
 
 
 def _rank_grid(rows: pl.DataFrame) -> Grid:
-    heads = ("rank", "known from", "host", "steps", "device ops", "of it comm", "streams", "groups", "events", "span ms")
+    labels = ("rank", "known from", "host")
+    heads = (*labels, "steps", "device ops", "of it comm", "streams", "groups", "events", "span ms")
     lines = tuple(
         (
             str(row["rank"]),
@@ -238,7 +245,7 @@ def _rank_grid(rows: pl.DataFrame) -> Grid:
         )
         for row in rows.iter_rows(named=True)
     )
-    return Grid("ranks", heads, lines, label_count=3)
+    return Grid("ranks", heads, lines, label_count=len(labels))
 
 
 def _group_grid(groups: pl.DataFrame) -> Grid:

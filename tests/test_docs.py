@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from traceview import registry, schema
@@ -15,51 +16,97 @@ from traceview.cli import main as root_command
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 GENERATOR = CHECKOUT / "docs" / "generate.py"
-PAGES = ("schema.md", "cli.md")
+GENERATED = ("docs/schema.md", "docs/cli.md", "README.md")
 PROSE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
 LONGEST = {"ARCHITECTURE.md": 150, "CONTRIBUTING.md": 120}
 
+CONTEXT = click.Context(root_command)
+COMMANDS = {name: root_command.get_command(CONTEXT, name) for name in root_command.list_commands(CONTEXT)}
+
 
 def _generate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(GENERATOR), *arguments],
-        cwd=CHECKOUT,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, str(GENERATOR), *arguments]
+    return subprocess.run(command, cwd=CHECKOUT, check=False, capture_output=True, text=True)
 
 
-def test_the_reference_pages_are_current() -> None:
+def _text(page: str) -> str:
+    return (CHECKOUT / page).read_text(encoding="utf-8")
+
+
+# --- reference pages ---------------------------------------------------------------------------------
+
+
+def test_what_is_made_from_code_is_current() -> None:
     done = _generate("--check")
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_that_was_edited_by_hand_is_reported(page: str, tmp_path: Path) -> None:
-    for name in PAGES:
-        shutil.copy(CHECKOUT / "docs" / name, tmp_path)
-    (tmp_path / page).write_text((tmp_path / page).read_text() + "by hand\n")
+def test_what_was_edited_by_hand_is_reported_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for name in GENERATED:
+        shutil.copy(CHECKOUT / name, tmp_path / name)
+    for page, was, by_hand in (
+        ("docs/cli.md", "# Command line", "# Commands"),
+        ("README.md", "hidden %", "hid %"),
+    ):
+        assert was in _text(page)
+        (tmp_path / page).write_text(_text(page).replace(was, by_hand), encoding="utf-8")
     done = _generate("--check", str(tmp_path))
     assert done.returncode == 1
-    assert [line for line in done.stderr.splitlines() if page in line]
-    assert not [
-        line for line in done.stderr.splitlines() for other in PAGES if other != page and other in line
+    assert done.stderr.splitlines() == [
+        "docs/cli.md is not current; run `make docs`",
+        "README.md is not current; run `make docs`",
     ]
 
 
 def test_every_column_and_every_question_is_on_the_schema_page() -> None:
-    page = (CHECKOUT / "docs" / "schema.md").read_text()
+    page = _text("docs/schema.md")
     tables = [*schema.TABLES.values(), *(analysis.result for analysis in registry.analyses().values())]
-    rows = {
+    columns = {
         (name, column.doc.replace("|", "\\|")) for table in tables for name, column in table.columns.items()
     }
-    assert [row for row in rows if f"| `{row[0]}` |" not in page or f"| {row[1]} |" not in page] == []
-    assert [a.question for a in registry.analyses().values() if a.question not in page] == []
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    shown = {(row.split("`")[1], row.rpartition(" | ")[2].removesuffix(" |")) for row in rows}
+    assert columns - shown == set()
+    assert [a.name for a in registry.analyses().values() if f"### {a.name}: {a.question}" not in page] == []
 
 
-def test_every_command_and_option_has_help() -> None:
-    commands = {name: command for name in _verbs() if (command := root_command.get_command(_context(), name))}
-    assert [name for name, command in commands.items() if not command.help] == []
-    options = [(name, option) for name, command in commands.items() for option in command.params]
-    assert [(n, o.name) for n, o in options if isinstance(o, click.Option) and not o.help] == []
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_and_each_of_its_options_have_help_and_are_on_the_page(name: str) -> None:
+    command = COMMANDS[name]
+    assert command is not None
+    assert command.help
+    section = _text("docs/cli.md").partition(f"## `traceview {name}`")[2].partition("\n## ")[0]
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    assert [option.name for option in options if not option.help] == []
+    assert [option.name for option in options if f"{option.opts[-1]}" not in section] == []
+
+
+# --- prose -------------------------------------------------------------------------------------------
+
+
+def _code(page: str) -> str:
+    """What stands in code blocks and code spans."""
+    return "\n".join(re.findall(r"```.*?```|`[^`]+`", _text(page), flags=re.DOTALL))
+
+
+@pytest.mark.parametrize("page", PROSE)
+def test_a_page_uses_only_commands_that_exist(page: str) -> None:
+    used = set(re.findall(r"(?<![\w/.=-])(?<!import )traceview ([a-z]+)\b", _code(page)))
+    assert used - set(COMMANDS) == set()
+
+
+@pytest.mark.parametrize("page", PROSE)
+def test_a_page_names_only_files_and_make_targets_that_exist(page: str) -> None:
+    spans = re.findall(r"`([^`\s]+)`", _text(page)) + re.findall(r"\]\(([^)#:]+)\)", _text(page))
+    paths = {span for span in spans if "/" in span and not re.search(r"[<>*{}()=,']|^\.venv", span)}
+    assert {
+        path for path in paths if not any((CHECKOUT / home / path).exists() for home in ("", "traceview"))
+    } == set()
+    targets = set(re.findall(r"^([a-z]+):", _text("Makefile"), flags=re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z]+)\b", _code(page))) - targets == set()
+
+
+@pytest.mark.parametrize(("page", "lines"), LONGEST.items())
+def test_a_page_stays_short_enough_to_be_read(page: str, lines: int) -> None:
+    assert len(_text(page).splitlines()) <= lines

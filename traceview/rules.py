@@ -115,8 +115,8 @@ class RuleTable:
             (null when it took no part in the match).
         """
         distinct = names.drop_nulls().unique(maintain_order=True)
-        text = distinct.cast(pl.String).str.slice(0, MAX_NAME_CHARS)
-        pending = pl.DataFrame({"row": pl.int_range(len(text), eager=True), "text": text})
+        rows = pl.DataFrame({"row": pl.int_range(len(distinct), eager=True), "name": distinct})
+        pending = rows.select("row", text=pl.col("name").cast(pl.String).str.slice(0, MAX_NAME_CHARS))
         matched = [self._nothing()]
         for rule in self.rules:
             hit = pending["text"].str.contains(rule.pattern)
@@ -124,9 +124,7 @@ class RuleTable:
                 matched.append(_matched(rule, pending.filter(hit)))
                 pending = pending.filter(~hit)
         verdicts = pl.concat(matched, how="diagonal")
-        rows = distinct.alias("name").to_frame().with_row_index("row")
-        joined = rows.join(verdicts, on=pl.col("row").cast(pl.UInt32), how="left", maintain_order="left")
-        return joined.drop("row", "row_right", strict=False)
+        return rows.join(verdicts, on="row", how="left", maintain_order="left").drop("row")
 
     def _nothing(self) -> pl.DataFrame:
         """No verdict, with all columns a verdict can have."""

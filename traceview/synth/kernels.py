@@ -50,13 +50,10 @@ def _triton(name: str, category: str = "elementwise") -> Kernel:
 
 
 def _grouped(stages: int, host_op: str) -> Kernel:
-    shape = "cutlass::gemm::GroupProblemShape<cute::tuple<int, int, int> >"
     name = (
-        f"void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<{shape}, "
-        "cutlass::gemm::collective::CollectiveMma<cutlass::gemm::MainloopSm90ArrayTmaGmmaWarpSpecialized<"
-        f"{stages}, cute::tuple<cute::C<2>, cute::C<1>, cute::C<1> >, "
-        "cutlass::gemm::KernelPtrArrayTmaWarpSpecializedPingpong>, "
-        f"cutlass::bfloat16_t> > >(cutlass::gemm::kernel::GemmUniversal<{shape}>::Params)"
+        "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cutlass::gemm::GroupProblemShape<"
+        "cute::tuple<int, int, int> >, cutlass::gemm::collective::CollectiveMma<"
+        f"cutlass::gemm::MainloopSm90ArrayTmaGmmaWarpSpecialized<{stages}> > > >(Params)"
     )
     return Kernel(name, "grouped_gemm", host_op, "cudaLaunchKernelExC", (132, 1, 1), 384, 168, 221184)
 
@@ -235,8 +232,8 @@ DEEP_EP_INTRANODE = {
 DEEP_EP_INTERNODE = {
     "notify_dispatch": _deep_ep(
         "internode::notify_dispatch<false, 2>(int const*, int*, int, int const*, int*, int, int const*, "
-        "int*, int, bool const*, int, int, int, int, int, int, int, int*, int*, int*, int*, void*, void**, int**, "
-        "int, int)",
+        "int*, int, bool const*, int, int, int, int, int, int, int, int*, int*, int*, int*, void*, void**, "
+        "int**, int, int)",
         "ep_sync",
         9,
         512,

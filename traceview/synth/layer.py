@@ -178,8 +178,7 @@ class Layer:
     def _matmul(
         self, kernel: Kernel, rows: int, columns: int, inner: int, *, after: Sequence[int] = ()
     ) -> None:
-        dims = ((rows, inner), (inner, columns))
-        self.machine.launch(kernel, matmul_ns(rows, columns, inner), dims=dims, after=after)
+        self.machine.launch(kernel, matmul_ns(rows, columns, inner), after=after)
 
     def _grouped(self, kernel: Kernel, rows: NDArray[np.int64], columns: int, inner: int) -> None:
         local = self.workload.experts // self.workload.expert_parallel

@@ -104,9 +104,11 @@ class Machine:
             self._spend(_HANDOFF_NS)
 
     @contextmanager
-    def annotate(self, name: str, thread: Thread | None = None) -> Iterator[None]:
+    def annotate(
+        self, name: str, thread: Thread | None = None, *, exchange: int | None = None
+    ) -> Iterator[None]:
         """A named range, on the launching thread unless ``thread`` says otherwise."""
-        with self._span("annotation", name, thread=thread or self.thread):
+        with self._span("annotation", name, thread=thread, exchange=exchange):
             yield
 
     @contextmanager

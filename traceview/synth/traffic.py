@@ -101,7 +101,7 @@ def distinct_rows(routing: Routing, tokens: int) -> tuple[NDArray[np.int64], NDA
 
     def distinct(rows: NDArray[np.int64]) -> NDArray[np.int64]:
         share = np.minimum(rows / (tokens * top_k), 1.0)
-        return np.rint(tokens * (1 - (1 - share) ** top_k)).astype(np.int64)
+        return np.asarray(np.rint(tokens * (1 - (1 - share) ** top_k)), dtype=np.int64)
 
     return distinct(routing.rows_out), distinct(routing.rows_in)
 

@@ -54,10 +54,11 @@ def nccl_collective(machine: Machine, message: Message, *, after: Sequence[int])
     """Launch one NCCL collective as `torch.distributed` does; the device op comes back."""
     operator, annotation = _NCCL_OPERATORS[message.traffic.collective]
     kernel = kernels.NCCL[message.traffic.collective]
+    row = machine.next_exchange
     with (
         machine.operator(operator),
-        machine.operator(kernel.host_op, exchange=machine.next_exchange),
-        machine.annotate(annotation),
+        machine.operator(kernel.host_op, exchange=row),
+        machine.annotate(annotation, exchange=row),
     ):
         return machine.meet(kernel, message, stream=STREAMS[message.group.axis], after=after)
 

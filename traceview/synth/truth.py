@@ -55,9 +55,7 @@ def truth(timeline: Timeline, files: dict[int, str]) -> dict[str, Any]:
             for rank in range(workload.ranks)
         ],
         "collectives": [
-            instance
-            for exchange in timeline.exchanges
-            for instance in _instances(timeline, exchange)
+            instance for exchange in timeline.exchanges for instance in _instances(timeline, exchange)
         ],
         "experts": [
             {
@@ -89,7 +87,8 @@ def rank_figures(timeline: Timeline, rank: int) -> dict[str, Any]:
     return {
         "all": _figures(sum(pieces, Counter()), sum(counts, Counter())),
         "steps": {
-            str(step): _figures(*of_step) for step, *of_step in zip(numbers, pieces, counts, strict=True)
+            str(step): _figures(of_step, counted)
+            for step, of_step, counted in zip(numbers, pieces, counts, strict=True)
         },
     }
 
@@ -114,7 +113,7 @@ def sweep(
     edges.sort()
     pieces: list[Counter[frozenset[str]]] = [Counter() for _ in cuts]
     running: Counter[str] = Counter()
-    window = -1
+    window = -1  # before the first cut, as after the last one, time goes to the entry that is dropped
     for (time, change, label), (until, _, _) in pairwise(edges):
         if change:
             running[label] += change
@@ -134,7 +133,9 @@ def _label(timeline: Timeline, op: DeviceOp) -> str:
 
 def _figures(pieces: Counter[frozenset[str]], counts: Counter[str]) -> dict[str, Any]:
     """One window's figures from its pieces."""
-    axes = {kinds: [kind[5:] for kind in sorted(kinds) if kind.startswith("comm ")] for kinds in pieces}
+    axes = {
+        kinds: [kind.removeprefix("comm ") for kind in kinds if kind.startswith("comm ")] for kinds in pieces
+    }
     exposed: Counter[str] = Counter()
     for kinds, time in pieces.items():
         if axes[kinds] and "compute" not in kinds:
@@ -151,8 +152,8 @@ def _figures(pieces: Counter[frozenset[str]], counts: Counter[str]) -> dict[str,
         "exposed_comm_ns": exposed.total(),
         "exposed_copy_ns": pieces[frozenset({"copy"})],
         "idle_ns": pieces[frozenset()],
-        "exposed_by_axis_ns": dict(sorted(exposed.items())),
-        "op_count": dict(sorted(counts.items())),
+        "exposed_comm_by_axis_ns": dict(sorted(exposed.items())),
+        "op_count_by_category": dict(sorted(counts.items())),
     }
 
 

@@ -92,9 +92,9 @@ class Workload:
     ranks: int = 8
     ranks_per_host: int = 8
     expert_parallel: int = 8
-    steps: int = 3
+    steps: int = 4
     first_step: int = 10
-    microbatches: int = 2
+    microbatches: int = 1
     layers: int = 2
     hidden: int = 2048
     expert_hidden: int = 768

@@ -1,0 +1,297 @@
+"""Results as data, and data as text: no trace is read here."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import unicodedata
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traceview.analyzers import breakdown, overlap
+from traceview.reports import delimited, findings, json_, layout, text
+from traceview.reports.about import StepUse
+from traceview.reports.layout import Facts, Grid, Note, Verdict
+from traceview.reports.notices import Notice, notices
+from traceview.reports.printable import REPLACEMENT, printable
+from traceview.reports.statistics import RESAMPLES, median_interval, step_time
+from traceview.schema import DIAGNOSTICS, STEPS
+
+# --- untrusted text ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["\x1b[31mred", "a\rb", "a\nb", "\u202eevil", "zero\u200bwidth", "\u2028", "\x9b2J", "\udcff", "\x00"],
+)
+def test_characters_that_steer_a_terminal_or_reorder_text_are_replaced(hostile: str) -> None:
+    shown = printable(hostile)
+    assert REPLACEMENT in shown
+    assert len(shown) == len(hostile)
+    assert not {unicodedata.category(letter) for letter in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+@pytest.mark.parametrize("harmless", ["void gemm<128, 64>(float*)", "专家并行", "µs – é"])  # noqa: RUF001 - on purpose
+def test_ordinary_names_of_any_language_stay_as_they_are(harmless: str) -> None:
+    assert printable(harmless) == harmless
+
+
+def test_a_page_may_keep_its_newlines() -> None:
+    assert printable("a\nb\x1b", keep="\n") == f"a\nb{REPLACEMENT}"
+
+
+# --- statistics --------------------------------------------------------------------------------------
+
+
+def _interval_by_brute_force(step: list[int], value: list[int]) -> tuple[float, float]:
+    """The same draws, with every resample spelled out as a list."""
+    steps = sorted(set(step))
+    draws = np.random.default_rng(0).integers(0, len(steps), size=(RESAMPLES, len(steps)))
+    medians = []
+    for draw in draws:
+        pool = [v for chosen in draw for s, v in zip(step, value, strict=True) if s == steps[chosen]]
+        medians.append(np.median(pool))
+    return float(np.quantile(medians, 0.025)), float(np.quantile(medians, 0.975))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_the_interval_equals_the_one_of_resamples_spelled_out(ranks: int) -> None:
+    draws = np.random.default_rng(7)
+    step = [number for number in range(6) for _ in range(ranks)]
+    value = draws.integers(1_000, 2_000, len(step)).tolist()
+    assert median_interval(np.array(step), np.array(value)) == _interval_by_brute_force(step, value)
+
+
+def test_ranks_of_one_step_are_not_independent_observations() -> None:
+    value = np.array([100, 140, 90, 130, 110, 150, 95, 125])
+    narrow = median_interval(np.arange(8), value)
+    assert median_interval(np.repeat(np.arange(8), 50), np.repeat(value, 50)) == narrow
+
+
+def test_step_time_is_over_rank_steps_and_has_an_interval_from_five_steps_on() -> None:
+    few = step_time(np.array([1, 2, 3, 4]), np.array([10, 20, 30, 40]))
+    assert few is not None
+    assert (few.median_ns, few.step_count, few.rank_step_count) == (25, 4, 4)
+    assert few.low_ns is None
+    many = step_time(np.array([1, 2, 3, 4, 5, 5]), np.array([10, 20, 30, 40, 50, 60]))
+    assert many is not None
+    assert (many.step_count, many.rank_step_count) == (5, 6)
+    assert many.low_ns is not None
+    assert many.high_ns is not None
+    assert 10 <= many.low_ns <= many.median_ns <= many.high_ns <= 60
+
+
+def test_no_step_has_no_step_time() -> None:
+    empty = np.array([], np.int64)
+    assert step_time(empty, empty) is None
+
+
+# --- notices -----------------------------------------------------------------------------------------
+
+
+def _diagnostics(*rows: tuple[int | None, str, str, str, int]) -> pl.DataFrame:
+    return DIAGNOSTICS.conform(pl.DataFrame(rows, list(DIAGNOSTICS.columns), orient="row"))
+
+
+def test_one_code_on_many_ranks_is_one_notice_and_the_severest_comes_first() -> None:
+    found = notices(
+        _diagnostics(
+            (2, "info", "steps.none", "no steps", 0),
+            (0, "warning", "b", "7 rows", 7),
+            (3, "warning", "b", "9 rows", 9),
+            (None, "error", "input.skipped", "broken", 1),
+            (1, "warning", "a", "once", 1),
+        )
+    )
+    assert [notice.code for notice in found] == ["input.skipped", "b", "a", "steps.none"]
+    assert found[1] == Notice("warning", "b", "9 rows", (0, 3), 2)
+
+
+def test_notices_beyond_the_limit_are_counted_and_not_lost() -> None:
+    many = [Notice("warning", f"w{n}", "text", (0,), 1) for n in range(9)]
+    lines = [note.text for note in text.notes(many, limit=6, rank_count=1)]
+    assert len(lines) == 7
+    assert "3 warnings more" in lines[-1]
+
+
+# --- steps -------------------------------------------------------------------------------------------
+
+
+def test_left_out_steps_come_with_their_reason() -> None:
+    status = {9: "warmup", 10: "complete", 11: "complete", 12: "partial"}
+    rows = [{"rank": 0, "step": step, "status": s} for step, s in status.items()]
+    filler = dict.fromkeys(("ts_ns", "dur_ns", "op_count"), 1) | {"source": "ProfilerStep"}
+    steps = STEPS.frame([row | filler for row in rows])
+    use = StepUse.of(steps, pl.DataFrame({"step": [10, 10]}))
+    assert use.used == (10,)
+    assert use.left_out == ((9, "warmup"), (11, "not asked for"), (12, "partial"))
+
+
+# --- findings ----------------------------------------------------------------------------------------
+
+
+def _total(**parts: int) -> findings.Total:
+    row = dict.fromkeys(breakdown.MEASURES, 0) | {"window_count": 2} | parts
+    return findings.Total.of(breakdown.RESULT.frame([row]))
+
+
+def _kinds(*rows: tuple[str, str, str, int, int]) -> pl.DataFrame:
+    names = ("axis", "collective", "role", "comm_ns", "exclusive_ns")
+    constant = {"op_count": 1, "hidden_ns": 0, "exposed_ns": 0, "window_ns": 2000, "window_count": 2}
+    listed = [dict(zip(names, row, strict=True)) | constant for row in rows]
+    return overlap.RESULT.frame(listed) if listed else overlap.RESULT.empty()
+
+
+def test_the_verdict_names_the_most_expensive_kind_per_step() -> None:
+    total = _total(window_ns=2000, comm_ns=800, hidden_comm_ns=500, exposed_comm_ns=300, idle_ns=100)
+    kinds = _kinds(
+        ("dp", "all_reduce", "none", 300, 80),
+        ("ep", "all_to_all", "dispatch", 400, 220),
+        ("tp", "x", "none", 9, 0),
+    )
+    verdict, first, second = findings.findings(total, kinds, window="step")
+    assert verdict.text.startswith(
+        "15.0 % of the step is exposed communication, mostly ep all_to_all dispatch"
+    )
+    assert "110 ns/step" in verdict.text
+    assert verdict.text.endswith("62.5 % of communication is hidden.")
+    assert (first.axis, first.exposed_ns, first.exposed_per_window_ns) == ("ep", 220, 110)
+    assert second.exposed_ratio == 80 / 2000
+
+
+@pytest.mark.parametrize(
+    ("parts", "start"),
+    [
+        ({}, "No device work"),
+        (
+            {"window_ns": 100, "compute_ns": 60, "idle_ns": 40},
+            "No communication was recorded; the device idles 40.0 %",
+        ),
+        ({"window_ns": 100, "comm_ns": 50, "hidden_comm_ns": 50}, "All communication is hidden"),
+    ],
+)
+def test_the_verdict_never_divides_by_what_is_not_there(parts: dict[str, int], start: str) -> None:
+    (verdict,) = findings.findings(_total(**parts), _kinds(), window="window")
+    assert verdict.text.startswith(start)
+
+
+def test_findings_without_communication_are_null_and_not_zero() -> None:
+    table = findings.table(findings.findings(_total(), _kinds(), window="window"))
+    assert table.row(0, named=True)["overlap_ratio"] is None
+    assert table.row(0, named=True)["exposed_ratio"] is None
+
+
+# --- layout ------------------------------------------------------------------------------------------
+
+PAGE = [
+    Facts((("run", "a"), ("ranks", "8"))),
+    Grid("times", ("", "step ms"), (("rank 0", "1.5"), ("rank 10", "12.25"))),
+    Note("odd", "warning"),
+    Note("odder", "error"),
+    Verdict("done"),
+]
+
+
+def test_plain_text_is_aligned_without_box_or_colour() -> None:
+    assert layout.plain(PAGE).splitlines() == [
+        "run    a",
+        "ranks  8",
+        "",
+        "times",
+        "         step ms",
+        "rank 0       1.5",
+        "rank 10    12.25",
+        "",
+        "warning: odd",
+        "error: odder",
+        "",
+        "done",
+    ]
+
+
+def test_plain_text_is_never_cut() -> None:
+    long = "x" * 500
+    assert long in layout.plain([Grid("", ("a", "b"), ((long, "1"),))])
+
+
+def _without_ansi(page: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", page)
+
+
+def test_a_terminal_gets_the_same_words_with_the_verdict_in_bold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    page = layout.styled(PAGE, columns=40)
+    assert "\x1b[1mdone" in page
+    words = [word for word in _without_ansi(page).split() if not set(word) <= {"─"}]
+    assert words == layout.plain(PAGE).split()
+
+
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[[0-9;]*3\dm", layout.styled(PAGE, columns=80))
+
+
+@pytest.mark.parametrize("render", [layout.plain, lambda page: layout.styled(page, columns=80)])
+def test_names_cannot_inject_escapes_or_markup(render: object) -> None:
+    evil = "\x1b]0;owned\x07[bold red]x[/]\u202e"
+    assert callable(render)
+    page = render([Facts((("run", evil),)), Grid(evil, (evil,), ((evil,),)), Note(evil), Verdict(evil)])
+    assert "\x1b]" not in page
+    assert "\u202e" not in page
+    assert page.count("[bold red]x[/]") == 6
+
+
+# --- machine formats ---------------------------------------------------------------------------------
+
+AWKWARD = pl.DataFrame(
+    {
+        "run": ['a,"b"\nc', "=1+1"],
+        "rank": [0, None],
+        "ratio": [math.nan, 0.5],
+        "codes": [["x", "y"], []],
+    },
+    schema_overrides={"codes": pl.List(pl.String)},
+)
+
+
+def test_json_has_null_where_a_number_is_not_known() -> None:
+    page = json_.document(
+        "test", inputs=["é"], runs=[], diagnostics=DIAGNOSTICS.empty(), tables={"rows": AWKWARD}
+    )
+    assert page.isascii()
+    content = json.loads(page)
+    assert content["schema"] == "traceview/test/1"
+    assert content["inputs"] == ["é"]
+    assert content["rows"][0] == {"run": 'a,"b"\nc', "rank": 0, "ratio": None, "codes": ["x", "y"]}
+    assert content["rows"][1]["rank"] is None
+
+
+def test_csv_quotes_what_needs_it_and_keeps_every_value() -> None:
+    rows = list(csv.reader(io.StringIO(delimited.csv(AWKWARD))))
+    assert rows == [["run", "rank", "ratio", "codes"], ['a,"b"\nc', "0", "", "x;y"], ["=1+1", "", "0.5", ""]]
+
+
+def test_markdown_cells_cannot_break_the_table() -> None:
+    frame = pl.DataFrame({"name": ["a|b\n<script>", None], "count": [1, 2]})
+    assert delimited.markdown(frame).splitlines() == [
+        "| name | count |",
+        "| --- | ---: |",
+        f"| a\\|b{REPLACEMENT}&lt;script> | 1 |".replace(">", "&gt;"),
+        "|  | 2 |",
+    ]
+
+
+@given(st.lists(st.tuples(st.text(), st.integers(0, 9)), max_size=5))
+def test_csv_reads_back_as_it_was(rows: list[tuple[str, int]]) -> None:
+    rows = [(name.replace("\r", "").replace("\x00", ""), number) for name, number in rows]
+    frame = pl.DataFrame(rows, {"name": pl.String, "number": pl.Int64}, orient="row")
+    back = list(csv.reader(io.StringIO(delimited.csv(frame), newline="")))
+    assert back == [["name", "number"], *([name, str(number)] for name, number in rows)]

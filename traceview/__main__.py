@@ -1,0 +1,6 @@
+"""``python -m traceview`` is the same as ``traceview``."""
+
+from traceview.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The two ends of every command that reads traces: load the runs, and decide how to leave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from traceview.commands._progress import watched
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+
+    from traceview.commands._options import Request
+    from traceview.run import Run
+
+CONDITION_HOLDS, SOME_SKIPPED = 1, 4
+SHOWN_ROWS = 10
+
+SKIPPED = "input.skipped"
+"""Diagnostic code of a trace that could not be used."""
+
+
+def load(request: Request) -> list[Run]:
+    """The runs at the places asked for, each under a name of its own."""
+    from traceview import api  # noqa: PLC0415 - heavy, and --help needs none of it
+
+    with watched(request) as progress:
+        runs = api.load_runs(
+            request.places,
+            ranks=request.ranks,
+            rules=request.rules,
+            cache=request.cache,
+            workers=request.workers,
+            progress=progress,
+        )
+    return _distinct(runs)
+
+
+def tagged(frames: Sequence[pl.DataFrame], runs: Sequence[Run]) -> pl.DataFrame:
+    """One frame per run as one frame, whose first column names the run."""
+    import polars as pl  # noqa: PLC0415 - heavy, and --help needs none of it
+
+    return pl.concat(
+        frame.select(pl.lit(run.name).alias("run"), pl.all()) for run, frame in zip(runs, frames, strict=True)
+    )
+
+
+def diagnostics(runs: Sequence[Run]) -> pl.DataFrame:
+    """Diagnostics of all runs."""
+    return tagged([run.diagnostics for run in runs], runs)
+
+
+def leave(request: Request, runs: Sequence[Run], result: pl.DataFrame) -> None:
+    """Says on stderr what the exit code stands for, and leaves with it; a failed condition comes first."""
+    holding = _report_conditions(request, result)
+    skipped = _report_skipped(request, runs)
+    if holding:
+        raise click.exceptions.Exit(CONDITION_HOLDS)
+    if skipped and not request.allow_partial:
+        raise click.exceptions.Exit(SOME_SKIPPED)
+
+
+def _distinct(runs: list[Run]) -> list[Run]:
+    """Runs of the same name told apart by their folder."""
+    seen = Counter(run.name for run in runs)
+    return [run if seen[run.name] == 1 else replace(run, name=_located(run)) for run in runs]
+
+
+def _located(run: Run) -> str:
+    return f"{run.name} ({Path(run.traces[0].facts.path).parent})"
+
+
+def _report_conditions(request: Request, result: pl.DataFrame) -> bool:
+    """Prints the rows in which a condition holds; whether there is one."""
+    from traceview.reports.printable import printable  # noqa: PLC0415 - not needed by --help
+
+    holding = False
+    for condition in request.fail_on:
+        offending = condition.offending(result)
+        holding = holding or len(offending) > 0
+        for row in offending.head(SHOWN_ROWS).iter_rows(named=True):
+            keys = {name: value for name, value in row.items() if value is not None and not _is_measure(name)}
+            where = " ".join(f"{name}={value}" for name, value in keys.items())
+            text = f"fail-on {condition.text}: {where} {condition.column}={row[condition.column]:.6g}"
+            click.echo(printable(text), err=True)
+        if len(offending) > SHOWN_ROWS:
+            click.echo(f"fail-on {condition.text}: and {len(offending) - SHOWN_ROWS} more rows", err=True)
+    return holding
+
+
+def _is_measure(column: str) -> bool:
+    return column.endswith(("_ns", "_ratio", "_count"))
+
+
+def _report_skipped(request: Request, runs: Sequence[Run]) -> bool:
+    """Prints which traces were skipped; whether there is one."""
+    import polars as pl  # noqa: PLC0415 - heavy, and --help needs none of it
+
+    from traceview.reports.printable import printable  # noqa: PLC0415 - not needed by --help
+
+    notes = pl.concat([run.notes for run in runs]).filter(pl.col("code") == SKIPPED)
+    texts = notes["text"].unique(maintain_order=True).to_list()
+    if not texts:
+        return False
+    for text in texts[:SHOWN_ROWS]:
+        click.echo(printable(f"skipped: {text}"), err=True)
+    if len(texts) > SHOWN_ROWS:
+        click.echo(f"skipped: and {len(texts) - SHOWN_ROWS} more", err=True)
+    if not request.allow_partial:
+        click.echo("Hint: the figures describe the other traces; --allow-partial accepts that.", err=True)
+    return True

@@ -1,0 +1,66 @@
+"""Write synthetic traces with a known truth.
+
+A small MoE job, one trace per rank, and truth.json: what an analysis must find in them. The same preset
+and seed always give the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from traceview.commands import _options
+
+if TYPE_CHECKING:
+    from traceview.commands._options import Request
+    from traceview.synth import Workload
+
+EXAMPLES = """\b
+Examples:
+  traceview synth --list
+  traceview synth ep8-deepep -o traces/
+"""
+
+
+@click.command(help=__doc__, epilog=EXAMPLES)
+@click.argument("preset", required=False)
+@click.option("-o", "--output", "directory", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
+@click.option("--list", "listing", is_flag=True, help="List the presets.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the random draws.")
+@_options.request(_options.REPORTING)
+def synth(
+    request: Request, *, preset: str | None, directory: Path | None, listing: bool, seed: int | None
+) -> None:
+    """See the module's docstring."""
+    from traceview.synth import PRESETS, write  # noqa: PLC0415 - heavy, and --help needs none of it
+
+    if listing:
+        for name, workload in PRESETS.items():
+            click.echo(f"{name:<24}{_describe(workload)}")
+        return
+    if preset is None or directory is None:
+        message = "give a preset and a directory: traceview synth PRESET -o DIR (--list shows the presets)."
+        raise click.UsageError(message)
+    if preset not in PRESETS:
+        message = f"no preset '{preset}'; there are: {', '.join(PRESETS)}."
+        raise click.UsageError(message)
+    workload = PRESETS[preset] if seed is None else replace(PRESETS[preset], seed=seed)
+    _report(write(workload, directory), directory, request)
+
+
+def _report(paths: list[Path], directory: Path, request: Request) -> None:
+    from traceview import units  # noqa: PLC0415 - not needed by --help
+
+    for path in paths:
+        click.echo(path)
+    if request.verbosity >= 0:
+        written = units.size(sum(path.stat().st_size for path in paths))
+        click.echo(f"wrote {units.plural(len(paths), 'file')} ({written}) to {directory}", err=True)
+
+
+def _describe(workload: Workload) -> str:
+    overlap = "no overlap" if workload.overlap == "none" else f"overlap {workload.overlap}"
+    return f"{workload.ranks} ranks, {workload.steps} steps, {workload.transport}, {overlap}"
