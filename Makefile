@@ -28,9 +28,12 @@ $(DEV): $(RUNTIME)
 
 demo: $(RUNTIME)
 	$(VENV)/bin/traceview summary sample_traces/ep8-deepep-overlap
-	$(VENV)/bin/traceview summary sample_traces/ep8-straggler
 	@echo
-	@echo "Next: try it on your own traces, or look at these more closely:"
+	$(VENV)/bin/traceview overlap sample_traces/ep8-nccl --by axis,phase
+	@echo
+	@echo "Next, on these or on your own traces:"
+	@echo "  $(VENV)/bin/traceview info sample_traces/ep8-straggler"
+	@echo "  $(VENV)/bin/traceview summary sample_traces/ep8-straggler --by step -f csv"
 	@echo "  $(VENV)/bin/traceview --help"
 
 test: $(DEV)

@@ -207,7 +207,9 @@ def _read_value(scanner: json.JSONDecoder, text: str, at: int) -> tuple[Any, int
 def _as_utf8(value: Any) -> Any:  # noqa: ANN401 - JSON is what it is
     """Strings that were read byte by byte, as the UTF-8 they are."""
     if isinstance(value, str):
-        return value.encode("latin-1").decode("utf-8", "replace") if not value.isascii() else value
+        # a character beyond latin-1 came from an escape and is whole already
+        raw = (c.encode("latin-1") if c < "\u0100" else c.encode("utf-8", "replace") for c in value)
+        return value if value.isascii() else b"".join(raw).decode("utf-8", "replace")
     if isinstance(value, dict):
         return {_as_utf8(k): _as_utf8(v) for k, v in value.items()}
     if isinstance(value, list):

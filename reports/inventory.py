@@ -10,6 +10,7 @@ import polars as pl
 from traceview.reports.about import About
 from traceview.reports.evidence import EVIDENCE, missing
 from traceview.reports.notices import Notice, notices
+from traceview.reports.printable import printable
 from traceview.schema import Column, Table
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _row(trace: Trace) -> dict[str, Any]:
         "span_ns": facts.end_ns - facts.start_ns,
         "clock": facts.clock,
         "missing": missing(trace),
-        "path": facts.path,
+        "path": printable(facts.path),  # a file name may be no Unicode at all
     }
 
 

@@ -107,6 +107,14 @@ def test_a_page_names_only_files_and_make_targets_that_exist(page: str) -> None:
     assert set(re.findall(r"\bmake ([a-z]+)\b", _code(page))) - targets == set()
 
 
+def test_the_python_lines_of_the_readme_run() -> None:
+    (lines,) = re.findall(r"```python\n(.*?)```", _text("README.md"), flags=re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", lines], cwd=CHECKOUT, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(("page", "lines"), LONGEST.items())
 def test_a_page_stays_short_enough_to_be_read(page: str, lines: int) -> None:
     assert len(_text(page).splitlines()) <= lines

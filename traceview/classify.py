@@ -7,6 +7,7 @@ category ``other``, counted as compute and reported.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
@@ -48,6 +49,12 @@ class Unmatched(NamedTuple):
     names: list[str]
 
 
+@cache
+def kernel_rules() -> RuleTable:
+    """The rules that come with traceview."""
+    return RuleTable.load(files("traceview.data") / "kernels.toml", FIELDS)
+
+
 @dataclass(frozen=True, slots=True)
 class Classifier:
     """Names device work by the first rule that fits its name."""
@@ -57,7 +64,7 @@ class Classifier:
     @classmethod
     def default(cls) -> Self:
         """The rules that come with traceview."""
-        return cls(RuleTable.load(files("traceview.data") / "kernels.toml", FIELDS))
+        return cls(kernel_rules())
 
     @classmethod
     def with_user_rules(cls, path: Path) -> Self:
@@ -66,7 +73,7 @@ class Classifier:
         Raises:
             RuleError: The file cannot be read, or a rule in it cannot be used.
         """
-        return cls(RuleTable.load(path, FIELDS).before(cls.default().rules))
+        return cls(RuleTable.load(path, FIELDS).before(kernel_rules()))
 
     @property
     def digest(self) -> str:

@@ -65,7 +65,12 @@ def recorded_collective(name: pl.Expr) -> pl.Expr:
 
 
 def resolve(
-    ops: pl.DataFrame, comm_calls: pl.DataFrame, ranges: pl.DataFrame, *, world_size: int | None
+    ops: pl.DataFrame,
+    comm_calls: pl.DataFrame,
+    ranges: pl.DataFrame,
+    groups: pl.DataFrame,
+    *,
+    world_size: int | None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Names every communication op.
 
@@ -73,6 +78,7 @@ def resolve(
         ops: Classified device ops with launches and context.
         comm_calls: `COMM_CALLS`: metadata recorded for some ops.
         ranges: `RANGES` of the rank.
+        groups: `GROUPS` of the rank.
         world_size: Ranks of the job, where known; tells a world group from another.
 
     Returns:
@@ -86,7 +92,7 @@ def resolve(
         pl.when(is_comm).then(pl.coalesce("role", "range_role")).alias("role"),
     ).with_columns(_category(is_comm))
     resolved = resolved.with_columns(pl.when(is_comm).then(pl.lit("comm")).otherwise("class").alias("class"))
-    return resolved.select(ops.columns), _collective_ops(resolved.filter(is_comm), world_size)
+    return resolved.select(ops.columns), _collective_ops(resolved.filter(is_comm), groups, world_size)
 
 
 def _with_evidence(ops: pl.DataFrame, comm_calls: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
@@ -100,7 +106,7 @@ def _with_evidence(ops: pl.DataFrame, comm_calls: pl.DataFrame, ranges: pl.DataF
     return (
         ops.with_columns(
             annotated_as=pl.select(recorded_collective(pl.lit(annotated))).to_series(),
-            range_role=pl.Series(around).replace(dict.fromkeys(_PIPELINE_PARTS)).cast(pl.Enum(ROLES)),
+            range_role=pl.select(_transport_role(around, ops["phase"])).to_series(),
             range_kind=around.replace_strict(
                 dict.fromkeys(ROLES, "all_to_all") | dict.fromkeys(_PIPELINE_PARTS, "send_recv"),
                 default=None,
@@ -111,6 +117,15 @@ def _with_evidence(ops: pl.DataFrame, comm_calls: pl.DataFrame, ranges: pl.DataF
         .join(recorded, on="op", how="left", maintain_order="left")
         .with_columns(recorded_as=recorded_collective(pl.col("recorded_name")))
     )
+
+
+def _transport_role(part: pl.Series, phase: pl.Series) -> pl.Expr:
+    """The direction tokens travel: the backward of a combine sends them out again, as a dispatch does."""
+    turned = pl.lit(part).replace_strict(
+        {"dispatch": "combine", "combine": "dispatch"}, default=None, return_dtype=pl.String
+    )
+    plain = pl.lit(part).replace(dict.fromkeys(_PIPELINE_PARTS))
+    return pl.when(pl.lit(phase) == "backward").then(turned).otherwise(plain).cast(pl.Enum(ROLES))
 
 
 def _is_peer_sized_copy() -> pl.Expr:
@@ -147,8 +162,9 @@ def _category(is_comm: pl.Expr) -> pl.Expr:
     return pl.when(is_comm & open_question & answered).then(answer).otherwise("category").alias("category")
 
 
-def _collective_ops(resolved: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
-    item = pl.col("dtype").cast(pl.String).str.to_lowercase().replace_strict(ITEM_BYTES, default=None, return_dtype=pl.Int64)
+def _collective_ops(resolved: pl.DataFrame, groups: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
+    dtype = pl.col("dtype").cast(pl.String).str.to_lowercase()
+    item = dtype.replace_strict(ITEM_BYTES, default=None, return_dtype=pl.Int64)
     with_sizes = resolved.with_columns(
         in_bytes=pl.col("in_elements") * item,
         out_bytes=pl.col("out_elements") * item,
@@ -160,4 +176,20 @@ def _collective_ops(resolved: pl.DataFrame, world_size: int | None) -> pl.DataFr
     # a dispatch or combine is expert-parallel whatever its group is called
     expert = pl.col("role").is_not_null() | (pl.col("category") == "ep_sync")
     axis = pl.when((pl.col("axis") == "unknown") & expert).then(pl.lit("ep", COLLECTIVE_OPS.columns["axis"].dtype))
-    return COLLECTIVE_OPS.conform(placed.with_columns(axis.otherwise("axis").alias("axis")).sort("op"))
+    named = placed.with_columns(axis.otherwise("axis").alias("axis"))
+    return COLLECTIVE_OPS.conform(_with_only_group(named, groups).sort("op"))
+
+
+def _with_only_group(collectives: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    """Members of exchanges that recorded none, where the rank has just one group on their axis.
+
+    Transports such as DeepEP leave no metadata; the job's group table still has their group.
+    """
+    several = groups.filter(pl.col("group_size") > 1).drop_nulls("group_ranks").unique(["axis", "group_ranks"])
+    only = several.filter(pl.len().over("axis") == 1).select("axis", members="group_ranks", size="group_size")
+    joined = collectives.join(only, on="axis", how="left", maintain_order="left")
+    silent = pl.col("group_ranks").is_null() & pl.col("group_name").is_null()
+    return joined.with_columns(
+        group_ranks=pl.when(silent).then("members").otherwise("group_ranks"),
+        group_size=pl.when(silent & pl.col("group_size").is_null()).then("size").otherwise("group_size"),
+    )

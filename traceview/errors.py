@@ -74,8 +74,6 @@ class ParseError(NoTraceError):
 class SchemaError(TraceViewError):
     """A table lacks columns the contract promises, or holds values outside their type."""
 
-    exit_code = 1
-
     @classmethod
     def missing(cls, table: str, missing: Iterable[str], available: Iterable[str]) -> Self:
         """Columns are missing from a table; the nearest available names are listed."""
@@ -87,8 +85,6 @@ class SchemaError(TraceViewError):
 
 class MissingTableError(TraceViewError, KeyError):
     """An analysis needs a table this trace does not have."""
-
-    exit_code = 1
 
     @classmethod
     def of(cls, table: str, available: Iterable[str]) -> Self:
@@ -111,4 +107,4 @@ class RuleError(UsageError):
 class AnalysisError(TraceViewError):
     """The tables are there, but the question has no answer."""
 
-    exit_code = 1
+    exit_code = 2

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceview.errors import NoTraceError, UnknownFormatError
+from traceview.errors import NoTraceError, ParseError, UnknownFormatError
 from traceview.source import Source
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Candidate:
 
 
 def candidates(places: Iterable[str | Path]) -> list[Candidate]:
-    """Files at ``places``, each once, named ones first met as named; sorted within a directory.
+    """Files at ``places``, each once (as named if it was named anywhere); sorted within a directory.
 
     Raises:
         NoTraceError: A place does not exist, or a directory or glob is empty.
@@ -52,7 +52,9 @@ def candidates(places: Iterable[str | Path]) -> list[Candidate]:
     found: dict[Path, Candidate] = {}
     for place in places:
         for candidate in _at(str(place)):
-            found.setdefault(candidate.source.path.resolve(), candidate)
+            path = candidate.source.path.resolve()
+            if candidate.named or path not in found:
+                found[path] = candidate
     return list(found.values())
 
 
@@ -81,14 +83,16 @@ def parser_for(source: Source, parsers: Sequence[Parser]) -> Parser:
     """The parser that recognises the file.
 
     Raises:
+        ParseError: The file is empty.
         UnknownFormatError: None does; says what the file seems to be.
     """
     for parser in parsers:
         if parser.sniff(source):
             return parser
-    what, hint = "an unknown format", "pass a profiler trace"
     if not source.head:
-        what, hint = "an empty file", "the profiler wrote nothing, or the copy failed"
+        why = "it is empty, or nothing of it can be decompressed"
+        raise ParseError.at(source.path, "first bytes", why, "the profiler wrote nothing, or the copy failed")
+    what, hint = "an unknown format", "pass a profiler trace"
     for magic, meaning, advice in _BINARY:
         if source.head.startswith(magic):
             what, hint = meaning, advice

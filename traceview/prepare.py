@@ -40,14 +40,11 @@ def prepare(trace: Trace, classifier: Classifier) -> Trace:
     ops = with_launch(classifier.annotate(trace.table("ops")), launches)
     ops = ops.with_columns(step_of_launch(host, ops["launch_ts_ns"]))
     ops = with_context(ops, _contexts(ranges, trace.table("host_ops")))
-    ops, collectives = resolve(ops, trace.table("comm_calls"), ranges, world_size=trace.facts.world_size)
+    world_size = trace.facts.world_size
     groups = with_axis(
-        trace.table("groups"),
-        desc="group_desc",
-        name="group_name",
-        size="group_size",
-        world_size=trace.facts.world_size,
+        trace.table("groups"), desc="group_desc", name="group_name", size="group_size", world_size=world_size
     )
+    ops, collectives = resolve(ops, trace.table("comm_calls"), ranges, groups, world_size=world_size)
     prepared = trace.with_tables(
         ops=OPS.conform(ops),
         collectives=collectives,

@@ -39,12 +39,16 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: a name that matches ``pattern`` gets ``payload``; ``source`` says who writes such names."""
+    """One rule: a name that matches ``pattern`` gets ``payload``; ``source`` says who writes such names.
+
+    ``groups`` are the named groups of the pattern, in order.
+    """
 
     id: str
     pattern: str
     source: str
     payload: Mapping[str, str | None]
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,8 @@ class RuleTable:
         pending = rows.select("row", text=pl.col("name").cast(pl.String).str.slice(0, MAX_NAME_CHARS))
         matched = [self._nothing()]
         for rule in self.rules:
+            if pending.is_empty():
+                break
             hit = pending["text"].str.contains(rule.pattern)
             if hit.any():
                 matched.append(_matched(rule, pending.filter(hit)))
@@ -128,7 +134,7 @@ class RuleTable:
 
     def _nothing(self) -> pl.DataFrame:
         """No verdict, with all columns a verdict can have."""
-        groups = [name for rule in self.rules for name in _named_groups(rule.pattern)]
+        groups = [name for rule in self.rules for name in rule.groups]
         texts = dict.fromkeys([RULE_ID, *self.fields, *groups], pl.String())
         return pl.DataFrame(schema={"row": pl.Int64(), **texts})
 
@@ -140,17 +146,16 @@ def _matched(rule: Rule, hits: pl.DataFrame) -> pl.DataFrame:
         pl.lit(rule.id).alias(RULE_ID),
         *(pl.lit(value, dtype=pl.String).alias(name) for name, value in rule.payload.items()),
     )
-    groups = _named_groups(rule.pattern)
-    if not groups:
+    if not rule.groups:
         return verdict
-    captured = hits["text"].str.extract_groups(rule.pattern).struct.unnest().select(groups)
+    captured = hits["text"].str.extract_groups(rule.pattern).struct.unnest().select(rule.groups)
     # a group named like a payload field speaks for it, where it took part in the match
-    both = [pl.coalesce(captured[name], verdict[name]) for name in groups if name in verdict.columns]
+    both = [pl.coalesce(captured[name], verdict[name]) for name in rule.groups if name in verdict.columns]
     return verdict.with_columns(captured).with_columns(both)
 
 
 def _named_groups(pattern: str) -> list[str]:
-    """Names of the groups in ``pattern``, in order."""
+    """Names of the groups in ``pattern``, in order; raises what polars raises for a bad pattern."""
     groups = pl.Series([""]).str.extract_groups(pattern)
     return [field.name for field in getattr(groups.dtype, "fields", ()) if not field.name.isdigit()]
 
@@ -189,11 +194,11 @@ def _rule(entry: dict[str, Any], number: int, fields: Mapping[str, Field], path:
         if name in entry and field.values is not None and entry[name] not in field.values:
             raise RuleError.at(path, label, f"unknown {name} '{entry[name]}'")
     try:
-        pl.Series([""]).str.contains(entry["pattern"])
+        groups = tuple(_named_groups(entry["pattern"]))
     except pl.exceptions.ComputeError as error:
         raise RuleError.at(path, label, f"the pattern is no regular expression ({_reason(error)})") from error
     payload = {name: entry.get(name) for name in fields}
-    return Rule(entry["id"], entry["pattern"], entry["source"], payload)
+    return Rule(entry["id"], entry["pattern"], entry["source"], payload, groups)
 
 
 def _reason(error: Exception) -> str:

@@ -15,7 +15,6 @@ from traceview.cli import main
 from traceview.synth import Workload, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 NAMES = sorted(module.name for module in pkgutil.iter_modules(commands.__path__) if module.name[0] != "_")
@@ -36,7 +35,7 @@ READERS = [name for name in NAMES if _reads_traces(name)]
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ranks of a tiny job."""
     folder = tmp_path_factory.mktemp("job")
     write(Workload(ranks=2, expert_parallel=2, experts=4, top_k=2, steps=2, microbatches=1, layers=1), folder)

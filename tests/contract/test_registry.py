@@ -88,7 +88,6 @@ def _of_category(category: str) -> bytes:
 
 
 WRONG = {
-    "empty": b"",
     "text": b"step 1 loss 2.5\n",
     "sqlite": b"SQLite format 3\0" + bytes(84),
     "parquet": b"PAR1" + bytes(60) + b"PAR1",

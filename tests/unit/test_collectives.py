@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from traceview.collectives import recorded_collective, resolve
-from traceview.schema import COMM_CALLS, OPS, RANGES
+from traceview.schema import COMM_CALLS, GROUPS, OPS, RANGES
 
 
 def op(category: str, klass: str = "comm", **more: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def resolved(
     one: dict[str, Any], *, call: dict[str, Any] | None = None, ranges: pl.DataFrame | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     recorded = calls({"op": 0, "source": "kernel_args"} | call) if call else calls()
-    changed, collectives = resolve(ops(one), recorded, around() if ranges is None else ranges, world_size=8)
+    changed, collectives = resolve(ops(one), recorded, around() if ranges is None else ranges, GROUPS.empty(), world_size=8)
     return changed.row(0, named=True), collectives.row(0, named=True)
 
 
@@ -99,14 +99,18 @@ def test_a_device_copy_inside_a_library_call_is_communication_and_others_are_not
     changed, row = resolved(copy, ranges=inside)
     assert (changed["class"], changed["category"], row["collective"]) == ("comm", "all_to_all", "all_to_all")
     for other, ranges in ((copy, around()), (copy | {"copy_kind": "HtoD"}, inside)):
-        untouched, collectives = resolve(ops(other), calls(), ranges, world_size=8)
+        untouched, collectives = resolve(ops(other), calls(), ranges, GROUPS.empty(), world_size=8)
         assert untouched["class"].to_list() == ["copy"]
         assert collectives.is_empty()
 
 
 def test_compute_is_never_touched() -> None:
     changed, collectives = resolve(
-        ops(op("gemm", "compute")), calls(), around({"kind": "comm", "part": "all_to_all"}), world_size=8
+        ops(op("gemm", "compute")),
+        calls(),
+        around({"kind": "comm", "part": "all_to_all"}),
+        GROUPS.empty(),
+        world_size=8,
     )
     assert changed.select("category", "class").row(0) == ("gemm", "compute")
     assert collectives.is_empty()
@@ -117,3 +121,19 @@ def test_an_expert_exchange_is_on_the_expert_axis_whatever_its_group_is_called()
     assert row["axis"] == "ep"
     _, row = resolved(op("all_reduce", collective="all_reduce"), call={"collective_name": "allreduce", "group_desc": "mesh_tp"})
     assert row["axis"] == "tp"
+
+
+def test_the_backward_of_a_combine_carries_tokens_the_way_a_dispatch_does() -> None:
+    for phase, part, role in (("forward", "combine", "combine"), ("backward", "combine", "dispatch"), ("backward", "dispatch", "combine")):
+        _, row = resolved(op("p2p_or_a2a", phase=phase), ranges=around({"kind": "moe_part", "part": part}))
+        assert row["role"] == role
+
+
+def test_an_exchange_without_metadata_takes_the_only_group_on_its_axis() -> None:
+    kernel = op("dispatch", collective="all_to_all", role="dispatch")
+    one = [{"rank": 0, "group_name": "4", "axis": "ep", "group_size": 2, "group_ranks": [0, 4]}]
+    two = [*one, {"rank": 0, "group_name": "5", "axis": "ep", "group_size": 2, "group_ranks": [0, 1]}]
+    alone = [{"rank": 0, "group_name": "9", "axis": "ep", "group_size": 1, "group_ranks": [0]}]
+    for groups, members in ((one + alone, [0, 4]), (two, None)):
+        _, collectives = resolve(ops(kernel), calls(), around(), GROUPS.frame(pl.DataFrame(groups)), world_size=8)
+        assert collectives["group_ranks"].to_list() == [members]

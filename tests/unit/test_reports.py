@@ -8,6 +8,8 @@ import json
 import math
 import re
 import unicodedata
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -18,11 +20,14 @@ from hypothesis import strategies as st
 from traceview.analyzers import breakdown, overlap
 from traceview.reports import delimited, findings, json_, layout, text
 from traceview.reports.about import StepUse
-from traceview.reports.layout import Facts, Grid, Note, Verdict
+from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
 from traceview.reports.notices import Notice, notices
 from traceview.reports.printable import REPLACEMENT, printable
 from traceview.reports.statistics import RESAMPLES, median_interval, step_time
 from traceview.schema import DIAGNOSTICS, STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # --- untrusted text ----------------------------------------------------------------------------------
 
@@ -190,7 +195,7 @@ def test_findings_without_communication_are_null_and_not_zero() -> None:
 
 # --- layout ------------------------------------------------------------------------------------------
 
-PAGE = [
+PAGE: list[Block] = [
     Facts((("run", "a"), ("ranks", "8"))),
     Grid("times", ("", "step ms"), (("rank 0", "1.5"), ("rank 10", "12.25"))),
     Note("odd", "warning"),
@@ -239,10 +244,9 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not re.search(r"\x1b\[[0-9;]*3\dm", layout.styled(PAGE, columns=80))
 
 
-@pytest.mark.parametrize("render", [layout.plain, lambda page: layout.styled(page, columns=80)])
-def test_names_cannot_inject_escapes_or_markup(render: object) -> None:
+@pytest.mark.parametrize("render", [layout.plain, partial(layout.styled, columns=80)])
+def test_names_cannot_inject_escapes_or_markup(render: Callable[[list[Block]], str]) -> None:
     evil = "\x1b]0;owned\x07[bold red]x[/]\u202e"
-    assert callable(render)
     page = render([Facts((("run", evil),)), Grid(evil, (evil,), ((evil,),)), Note(evil), Verdict(evil)])
     assert "\x1b]" not in page
     assert "\u202e" not in page

@@ -18,12 +18,13 @@ COMPUTE = ("compute", "fused")
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Busy stretches of each window, keyed by the window's row; every `Spans` is disjoint.
+    """Busy stretches of each window, keyed by the window's row.
 
-    ``row`` is the row of `ops` behind each piece of ``pieces``, which are not unioned.
+    ``pieces`` are the parts of single ops, and ``row`` the row of `ops` behind each; ``compute``, ``comm``
+    and ``busy`` are their unions, disjoint; ``windows`` are the windows themselves.
     """
 
-    window_count: int
+    windows: Spans
     pieces: Spans
     row: Ints
     compute: Spans
@@ -37,7 +38,7 @@ class Occupancy:
 
     def measure(self, spans: Spans) -> Ints:
         """ns of each window."""
-        return total(spans, self.window_count)
+        return total(spans, len(self.windows))
 
 
 def occupancy(trace: Trace, windows: pl.DataFrame) -> Occupancy:
@@ -51,4 +52,5 @@ def occupancy(trace: Trace, windows: pl.DataFrame) -> Occupancy:
     kind = ops["class"].cast(pl.String).to_numpy()[row] if len(row) else np.array([], dtype=object)
     compute = union(pieces.take(np.isin(kind, COMPUTE)))
     comm = union(pieces.take(kind == "comm"))
-    return Occupancy(len(windows), pieces, row, compute, comm, union(pieces))
+    own = Spans(np.arange(len(windows), dtype=np.int64), frames.start, frames.end)
+    return Occupancy(own, pieces, row, compute, comm, union(pieces))

@@ -68,12 +68,16 @@ def leave(request: Request, runs: Sequence[Run], result: pl.DataFrame) -> None:
 
 def _distinct(runs: list[Run]) -> list[Run]:
     """Runs of the same name told apart by their folder."""
+    from traceview.reports.printable import printable  # noqa: PLC0415 - not needed by --help
+
     seen = Counter(run.name for run in runs)
-    return [run if seen[run.name] == 1 else replace(run, name=_located(run)) for run in runs]
+    names = (run.name if seen[run.name] == 1 else f"{run.name} ({_folder(run)})" for run in runs)
+    # a folder's name may be no Unicode at all, and then fits into no table
+    return [replace(run, name=printable(name)) for run, name in zip(runs, names, strict=True)]
 
 
-def _located(run: Run) -> str:
-    return f"{run.name} ({Path(run.traces[0].facts.path).parent})"
+def _folder(run: Run) -> Path:
+    return Path(run.traces[0].facts.path).parent
 
 
 def _report_conditions(request: Request, result: pl.DataFrame) -> bool:
