@@ -45,14 +45,15 @@ import logging; logging.disable(logging.CRITICAL)
 from hta.trace_analysis import TraceAnalysis
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 wall, cpu = time.perf_counter(), time.process_time()
-run = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir=os.path.dirname(sys.argv[1]), include_last_profiler_step=True)
+folder = os.path.dirname(sys.argv[1])
+run = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir=folder, include_last_profiler_step=True)
 run.get_comm_comp_overlap(visualize=False)
 run.get_temporal_breakdown(visualize=False)
 took = time.perf_counter() - wall, time.process_time() - cpu
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 children = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(json.dumps({"wall": took[0], "cpu": took[1] + children.ru_utime + children.ru_stime, "peak_mb": peak / 1024,
-                  "base_mb": before / 1024}))
+cpu = took[1] + children.ru_utime + children.ru_stime
+print(json.dumps({"wall": took[0], "cpu": cpu, "peak_mb": peak / 1024, "base_mb": before / 1024}))
 """
 
 PEERS = {
@@ -121,18 +122,24 @@ def measure(python: Path | str, program: str, trace: Path, repeat: int) -> Measu
     """Medians over ``repeat`` fresh processes; None when the tool fails on the file."""
     runs = []
     for _ in range(repeat):
-        done = subprocess.run([python, "-c", program, str(trace)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [python, "-c", program, str(trace)], capture_output=True, text=True, check=False
+        )
         if done.returncode:
             print(f"  failed: {done.stderr.strip().splitlines()[-1] if done.stderr else done.returncode}")
             return None
         runs.append(json.loads(done.stdout.strip().splitlines()[-1]))
-    median = {key: statistics.median(run[key] for run in runs) for key in ("wall", "cpu", "peak_mb", "base_mb")}
+    median = {
+        key: statistics.median(run[key] for run in runs) for key in ("wall", "cpu", "peak_mb", "base_mb")
+    }
     return Measured(**median)
 
 
 def main() -> None:
     """Measures every trace with traceview and the peers, and prints ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("traces", nargs="*", type=Path)
     parser.add_argument("--mb", type=int, default=300)
     parser.add_argument("--repeat", type=int, default=3)
@@ -142,7 +149,10 @@ def main() -> None:
     chosen.work.mkdir(parents=True, exist_ok=True)
     traces = chosen.traces or [synthetic(chosen.work, chosen.mb)]
     peers = [name for name in chosen.peers.split(",") if name]
-    print(f"{'trace':42} {'tool':14} {'MB':>6} {'wall s':>7} {'CPU s':>7} {'peak MB':>8} {'x CPU':>6} {'x RSS':>6}")
+    print(
+        f"{'trace':42} {'tool':14} {'MB':>6} {'wall s':>7} {'CPU s':>7} {'peak MB':>8} {'x CPU':>6}"
+        f" {'x RSS':>6}"
+    )
     for trace in traces:
         plain = _plain(trace, chosen.work)
         size = plain.stat().st_size / 1e6
@@ -170,8 +180,8 @@ def _plain(trace: Path, work: Path) -> Path:
 def _print(trace: str, tool: str, size: float, measured: Measured, ours: Measured) -> None:
     ratio, memory = measured.cpu / ours.cpu, measured.peak_mb / ours.peak_mb
     print(
-        f"{trace[:42]:42} {tool:14} {size:6.1f} {measured.wall:7.2f} {measured.cpu:7.2f} {measured.peak_mb:8.0f} "
-        f"{ratio:6.1f} {memory:6.1f}"
+        f"{trace[:42]:42} {tool:14} {size:6.1f} {measured.wall:7.2f} {measured.cpu:7.2f}"
+        f" {measured.peak_mb:8.0f} {ratio:6.1f} {memory:6.1f}"
     )
 
 

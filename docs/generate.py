@@ -3,7 +3,6 @@
 Usage: ``python docs/generate.py [--check] [ROOT]``. With ``--check`` nothing is written; the exit status is
 1 when a page under ROOT (default: this checkout) differs from what would be written.
 """
-# ruff: noqa: INP001 - a script, not a package
 
 from __future__ import annotations
 
@@ -116,7 +115,7 @@ def with_output(page: str) -> str:
 
 def _console_block(block: re.Match[str]) -> str:
     command = [sys.executable, "-m", "traceview", *shlex.split(block[1])]
-    done = subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.PIPE, encoding="utf-8")  # noqa: S603 - commands of our own pages
+    done = subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.PIPE, encoding="utf-8")
     return f"```console\n$ traceview {block[1]}\n{done.stdout.rstrip()}\n```"
 
 

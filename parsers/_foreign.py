@@ -17,7 +17,11 @@ _BY_KEYS = (
 _BY_HEAD = (
     (b'"dynamo_timed"', "torch.compile's own timing log (chromium_events)", "pass a torch.profiler trace"),
     (b'"/host:CPU"', "a JAX/XProf trace-viewer export", "pass the .xplane.pb file beside it"),
-    (b'"TS1"', "an IBM AIU (Spyre) timeline of begin/end pairs", "convert it to Kineto form with aiu-trace-analyzer"),
+    (
+        b'"TS1"',
+        "an IBM AIU (Spyre) timeline of begin/end pairs",
+        "convert it to Kineto form with aiu-trace-analyzer",
+    ),
 )
 
 

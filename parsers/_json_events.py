@@ -237,8 +237,9 @@ class EventDecoder:
     """msgspec decoding of event arrays, with a forgiving second look at what it refuses."""
 
     def __init__(self, event: type[Event | TextEvent] = Event) -> None:
-        self._array = msgspec.json.Decoder(list[_union(event)])  # type: ignore[misc] - built at run time
-        self._document = msgspec.json.Decoder(_document(event))
+        kinds: Any = _union(event)
+        self._array: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[kinds])
+        self._document: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_document(event))
 
     def array(self, data: bytes) -> list[AnyEvent]:
         """The events of a JSON array; raises `Unreadable`."""
@@ -282,7 +283,7 @@ class EventDecoder:
 
 
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu])')
-_BARE_WORD = re.compile(r'(?<=[:\[,])(\s*)(?:N/A|n/a|-?nan(?:\(\w*\))?|-?inf|None|undefined)(?=\s*[,}\]])')
+_BARE_WORD = re.compile(r"(?<=[:\[,])(\s*)(?:N/A|n/a|-?nan(?:\(\w*\))?|-?inf|None|undefined)(?=\s*[,}\]])")
 _SCALARS = {"name", "cat", "pid", "tid", "ts", "dur"}
 
 
@@ -414,7 +415,7 @@ class _Retrying(EventDecoder):
 
 def _needs_text(events: list[AnyEvent]) -> bool:
     # all stamps of a file share their clock and their precision, so a sample tells
-    stamps = [event.ts for event in events[:: _STAMP_SAMPLE] if type(event) is Event]
+    stamps = [event.ts for event in events[::_STAMP_SAMPLE] if type(event) is Event]
     return any(type(ts) is float and ts >= _EXACT_US and not ts.is_integer() for ts in stamps)
 
 
@@ -445,18 +446,23 @@ def _python_table(name: Number) -> str | None:
 _CHOOSING: dict[str, Callable[[Number], str | None]] = {"cpu": _host_table, "python": _python_table}
 """Categories of which few rows are kept, chosen by name."""
 
-_TABLE_OF_CATEGORY: dict[str | None, str] = (
-    dict.fromkeys(DEVICE_CATEGORIES, "device")
-    | dict.fromkeys(LAUNCH_CATEGORIES, "launch")
-    | dict.fromkeys(HOST_CATEGORIES, "cpu")
-    | {"user_annotation": "annotation", "cuda_sync": "sync", "xpu_sync": "sync", "python_function": "python"}
-    | {CounterEvent.cat: "counter"}
-)
+_TABLE_OF_CATEGORY: dict[str | None, str] = {
+    **dict.fromkeys(DEVICE_CATEGORIES, "device"),
+    **dict.fromkeys(LAUNCH_CATEGORIES, "launch"),
+    **dict.fromkeys(HOST_CATEGORIES, "cpu"),
+    "user_annotation": "annotation",
+    "cuda_sync": "sync",
+    "xpu_sync": "sync",
+    "python_function": "python",
+    CounterEvent.cat: "counter",
+}
 
 
 def _common(events: Sequence[Any]) -> dict[str, pl.Series]:
     return {
-        "name": pl.Series(["" if e.name is None else str(e.name)[:MAX_NAME] for e in events], dtype=pl.Categorical),
+        "name": pl.Series(
+            ["" if e.name is None else str(e.name)[:MAX_NAME] for e in events], dtype=pl.Categorical
+        ),
         "pid": _integers([e.pid for e in events]),
         "tid": _integers([e.tid for e in events]),
         "ts_ns": nanoseconds([e.ts for e in events]),
@@ -473,7 +479,11 @@ def _device_columns(events: Sequence[Any]) -> pl.DataFrame:
         return rows
     metadata = pl.DataFrame(_comm_metadata([args[index] for index in described]))
     at = pl.Series("row", described, dtype=pl.UInt32)
-    return rows.with_row_index("row").join(metadata.with_columns(at), on="row", how="left", maintain_order="left").drop("row")
+    return (
+        rows.with_row_index("row")
+        .join(metadata.with_columns(at), on="row", how="left", maintain_order="left")
+        .drop("row")
+    )
 
 
 def _plain_device_columns(events: Sequence[Any], args: Sequence[DeviceArgs]) -> pl.DataFrame:
@@ -482,7 +492,11 @@ def _plain_device_columns(events: Sequence[Any], args: Sequence[DeviceArgs]) -> 
         name: _integers([getattr(a, name) for a in args])
         for name in ("device", "stream", "correlation", "graph_node_id", "bytes", "from_device", "in_device")
     }
-    links = {"external_id": _integers([a.external_id if a.external_id is not None else a.external_id_old for a in args])}
+    links = {
+        "external_id": _integers(
+            [a.external_id if a.external_id is not None else a.external_id_old for a in args]
+        )
+    }
     texts = {
         "event_kind": pl.Series(kinds, dtype=pl.Categorical),
         "kind": pl.Series([a.kind for a in args], dtype=pl.Categorical),
@@ -506,7 +520,9 @@ def _launch_columns(events: Sequence[Any]) -> pl.DataFrame:
         _common(events)
         | {
             "correlation": _integers([a.correlation for a in args]),
-            "external_id": _integers([a.external_id if a.external_id is not None else a.external_id_old for a in args]),
+            "external_id": _integers(
+                [a.external_id if a.external_id is not None else a.external_id_old for a in args]
+            ),
         }
     )
 
@@ -516,20 +532,26 @@ def _annotation_columns(events: Sequence[Any]) -> pl.DataFrame:
 
 
 def _host_columns(events: Sequence[Any]) -> pl.DataFrame:
-    shapes = [bytes(a.shapes)[:MAX_NAME].decode("utf-8", "replace") or None for a in _decode_args(events, ShapeArgs)]
+    shapes = [
+        bytes(a.shapes)[:MAX_NAME].decode("utf-8", "replace") or None for a in _decode_args(events, ShapeArgs)
+    ]
     return pl.DataFrame(_common(events) | {"shapes": pl.Series(shapes, dtype=pl.String)})
 
 
 def _comm_columns(events: Sequence[Any]) -> pl.DataFrame:
     args = _decode_args(events, CommArgs)
-    numbers = {name: _integers([getattr(a, name) for a in args]) for name in ("rank", "rank_start", "rank_stride")}
+    numbers = {
+        name: _integers([getattr(a, name) for a in args]) for name in ("rank", "rank_start", "rank_stride")
+    }
     links = {"external_id": _integers([a.external_id for a in args])}
     return pl.DataFrame(_common(events) | numbers | links | _comm_metadata(args))
 
 
 def _sync_columns(events: Sequence[Any]) -> pl.DataFrame:
     args = _decode_args(events, SyncArgs)
-    numbers = {name: _integers([getattr(a, name) for a in args]) for name in ("device", "stream", "correlation")}
+    numbers = {
+        name: _integers([getattr(a, name) for a in args]) for name in ("device", "stream", "correlation")
+    }
     kinds = pl.Series([a.sync_kind for a in args], dtype=pl.Categorical)
     return pl.DataFrame(_common(events) | numbers | {"sync_kind": kinds})
 
@@ -612,7 +634,7 @@ _U64 = 1 << 64
 
 
 def _integers(values: Sequence[Number]) -> pl.Series:
-    """int64, from integers or the first integer of a text (``stream 7``, ``0x0``); null where there is none."""
+    """int64, from integers or the first integer of a text (``stream 7``, ``0x0``); null if there is none."""
     try:
         return pl.Series(values, dtype=pl.Int64)
     except (TypeError, OverflowError):
@@ -623,7 +645,7 @@ def _integer(value: Number) -> int | None:
     if isinstance(value, str):
         match = _FIRST_INTEGER.search(value)
         value = int(match[0], 0 if "x" in match[0].lower() else 10) if match else None
-    if value is None or isinstance(value, float) and not math.isfinite(value):
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     number = int(value)
     if (1 << 63) <= number < _U64:

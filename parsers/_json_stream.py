@@ -173,7 +173,7 @@ def _read_header(buffer: bytes, header: dict[str, Any]) -> int | None:
     scanner = json.JSONDecoder(strict=False)
     at = 1
     while True:
-        at = _BLANK.match(text, at).end()  # type: ignore[union-attr] - the pattern matches the empty string
+        at = _end_of(_BLANK, text, at)
         if at >= len(text):
             raise _NeedMoreError
         if text[at] != '"':
@@ -181,7 +181,7 @@ def _read_header(buffer: bytes, header: dict[str, Any]) -> int | None:
         try:
             key, at = scanner.raw_decode(text, at)
             at = text.index(":", at) + 1
-            at = _BLANK.match(text, at).end()  # type: ignore[union-attr] - as above
+            at = _end_of(_BLANK, text, at)
             if key == "traceEvents" and text[at] == "[":
                 return at + 1
             value, at = _read_value(scanner, text, at)
@@ -192,6 +192,12 @@ def _read_header(buffer: bytes, header: dict[str, Any]) -> int | None:
         header[key] = value
 
 
+def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Where ``pattern``, if it matches at ``at``, ends; else ``at``."""
+    match = pattern.match(text, at)
+    return match.end() if match else at
+
+
 def _read_value(scanner: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
     """One value; a bare word that is no JSON (``N/A``) reads as None."""
     try:
@@ -199,8 +205,7 @@ def _read_value(scanner: json.JSONDecoder, text: str, at: int) -> tuple[Any, int
     except ValueError:
         if text[at] in '{["':
             raise
-        end = _STRAY_VALUE.match(text, at).end()  # type: ignore[union-attr] - matches the empty string
-        return None, end
+        return None, _end_of(_STRAY_VALUE, text, at)
     return _as_utf8(value), end
 
 

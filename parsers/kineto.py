@@ -55,9 +55,13 @@ class Kineto:
             batches = list(scan(stream, found))
             damage = stream.damage
         if not found.has_events or not KINETO_CATEGORIES & set(found.categories):
-            what, hint = _foreign.describe(source.head, found.top_level_keys, found.categories, found.event_count)
+            what, hint = _foreign.describe(
+                source.head, found.top_level_keys, found.categories, found.event_count
+            )
             if damage and not found.event_count:
-                raise ParseError.at(source.path, "decompressing", damage, "the file is damaged; copy it again")
+                raise ParseError.reading(
+                    source.path, "decompressing", damage, "the file is damaged; copy it again"
+                )
             raise UnknownFormatError.of(source.path, what, hint)
         return [_trace(source, found, _merge(batches), damage)]
 
@@ -133,7 +137,9 @@ def _distributed_info(header: dict[str, Any]) -> dict[str, Any]:
     return info if isinstance(info, dict) else {}
 
 
-_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global_?)?rank[-_ ]?(\d+)|^worker(\d+)(?=[_.])|kineto_(\d+)\.json", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(
+    r"(?:^|[^a-z])(?:global_?)?rank[-_ ]?(\d+)|^worker(\d+)(?=[_.])|kineto_(\d+)\.json", re.IGNORECASE
+)
 
 
 def _rank(info: dict[str, Any], comm: pl.DataFrame | None, source: Source) -> tuple[int | None, str]:
@@ -149,7 +155,7 @@ def _rank(info: dict[str, Any], comm: pl.DataFrame | None, source: Source) -> tu
 
 
 def _covers_world() -> pl.Expr:
-    """Rows whose group-local rank is the global one: the group starts at 0 with stride 1 and is the largest."""
+    """Rows whose group-local rank is the global one: the largest group, if it starts at 0 with stride 1."""
     whole = (pl.col("rank_start") == 0) & (pl.col("rank_stride") == 1)
     return pl.col("rank").is_not_null() & whole & (pl.col("group_size") == pl.col("group_size").max())
 
@@ -163,7 +169,13 @@ def _small_int(value: object) -> int | None:
 
 
 _HOST_IN_NAME = re.compile(r"^(?P<host>[\w.-]+)_(?P<pid>\d+)\.\d+\.pt\.trace\.json")
-_VERSION_KEYS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version", "nccl_version")
+_VERSION_KEYS = (
+    "cuda_runtime_version",
+    "cuda_driver_version",
+    "cupti_version",
+    "hip_runtime_version",
+    "nccl_version",
+)
 
 
 def _facts(  # noqa: PLR0913, PLR0917 - the facts come from everywhere
@@ -178,7 +190,9 @@ def _facts(  # noqa: PLR0913, PLR0917 - the facts come from everywhere
 ) -> Facts:
     name = _HOST_IN_NAME.match(source.path.name)
     host = found.header.get("host_name")
-    versions = {key: str(value)[:64] for key in _VERSION_KEYS if (value := found.header.get(key, info.get(key)))}
+    versions = {
+        key: str(value)[:64] for key in _VERSION_KEYS if (value := found.header.get(key, info.get(key)))
+    }
     used = devices.filter(pl.col("device").is_in(ops["device"].unique().implode()))["name"].drop_nulls()
     return Facts(
         path=str(source.path),
@@ -190,8 +204,8 @@ def _facts(  # noqa: PLR0913, PLR0917 - the facts come from everywhere
         pid=int(name["pid"]) if name else None,
         device_name=used[0] if len(used) else None,
         clock=clock.origin,
-        start_ns=int(ops["ts_ns"].min() or 0),  # type: ignore[arg-type] - integer column
-        end_ns=int((ops["ts_ns"] + ops["dur_ns"]).max() or 0),  # type: ignore[arg-type]
+        start_ns=int(ops["ts_ns"].to_numpy().min()) if len(ops) else 0,
+        end_ns=int((ops["ts_ns"] + ops["dur_ns"]).to_numpy().max()) if len(ops) else 0,
         event_count=found.event_count,
         versions=versions,
     )
@@ -216,11 +230,14 @@ def _center(raw: Batch) -> int | None:
     """A stamp in the middle of the trace; rows a day away from it carry a broken clock."""
     frames = [raw[name] for name in ("device", "launch", "annotation", "host") if name in raw]
     stamps = pl.concat([f["ts_ns"].drop_nulls() for f in frames]) if frames else pl.Series(dtype=pl.Int64)
-    center = stamps.filter(stamps != stamps.min()).median() if stamps.n_unique() > 1 else stamps.median()
-    return None if center is None else int(center)  # type: ignore[arg-type] - median of integers
+    # a broken clock writes one and the same lowest stamp; it must not outvote the good ones
+    credible = stamps.filter(stamps != stamps.min()) if stamps.n_unique() > 1 else stamps
+    return int(np.median(credible.to_numpy())) if len(credible) else None
 
 
-def _trustworthy(name: str, frame: pl.DataFrame, center: int | None) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+def _trustworthy(
+    name: str, frame: pl.DataFrame, center: int | None
+) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
     """The rows whose stamps can be used, and a diagnostic for each kind of row that could not."""
     notes = []
     far = pl.col("ts_ns").is_null() | ((pl.col("ts_ns") - pl.lit(center, pl.Int64)).abs() > _DAY_NS)
@@ -309,7 +326,9 @@ def _ranges(annotation: pl.DataFrame | None, rank: int) -> pl.DataFrame:
         return schema.PARSED_RANGES.empty()
     domain = pl.when(pl.col("name").cast(pl.String).str.starts_with(MODULE_PREFIX)).then(pl.lit("module"))
     return schema.PARSED_RANGES.frame(
-        annotation.with_columns(rank=pl.lit(rank), raw_name="name", domain=domain.otherwise(pl.lit("record_function")))
+        annotation.with_columns(
+            rank=pl.lit(rank), raw_name="name", domain=domain.otherwise(pl.lit("record_function"))
+        )
     )
 
 
@@ -332,7 +351,9 @@ def _counters(counter: pl.DataFrame, rank: int) -> pl.DataFrame:
         pl.col("name").cast(pl.String), pl.col("series").cast(pl.String), separator=" ", ignore_nulls=True
     ).str.strip_chars()
     return schema.COUNTERS.conform(
-        counter.with_columns(rank=pl.lit(rank), device=pl.col("pid"), metric=metric, unit=pl.lit("as recorded"))
+        counter.with_columns(
+            rank=pl.lit(rank), device=pl.col("pid"), metric=metric, unit=pl.lit("as recorded")
+        )
     )
 
 
@@ -382,7 +403,9 @@ def _devices(header: dict[str, Any], rank: int) -> pl.DataFrame:
             "sm_count": [_small_int(entry.get("numSms")) for entry in rows],
             "compute_capability": [_capability(entry) for entry in rows],
         },
-        schema=schema.DEVICES.only("device", "name", "memory_bytes", "sm_count", "compute_capability").schema(),
+        schema=schema.DEVICES.only(
+            "device", "name", "memory_bytes", "sm_count", "compute_capability"
+        ).schema(),
         strict=False,
     )
     return schema.DEVICES.conform(frame.drop_nulls("device").with_columns(rank=pl.lit(rank)))
@@ -396,15 +419,21 @@ def _capability(entry: dict[str, Any]) -> str | None:
 # --- collective metadata -----------------------------------------------------------------------------
 
 
-def _comm_calls(ops: pl.DataFrame, launches: pl.DataFrame, comm: pl.DataFrame | None, groups: pl.DataFrame) -> pl.DataFrame:
+def _comm_calls(
+    ops: pl.DataFrame, launches: pl.DataFrame, comm: pl.DataFrame | None, groups: pl.DataFrame
+) -> pl.DataFrame:
     """`COMM_CALLS`: metadata on the kernel, else on the host call linked by External id, else by time."""
     on_kernel = ops.filter(pl.col("collective_name").is_not_null()).with_columns(source=pl.lit("kernel_args"))
     calls = [on_kernel.select("op", *COMM_SCHEMA, "source")]
     if comm is not None and len(comm):
         bare = ops.filter(pl.col("collective_name").is_null() & (pl.col("kind") == "kernel"))
         calls.append(_from_host(bare, launches, comm).select("op", *COMM_SCHEMA, "source"))
-    found = pl.concat(calls, how="vertical_relaxed").unique("op", keep="first", maintain_order=True).sort("op")
-    cut = pl.concat_str([pl.col(c).fill_null("") for c in ("in_splits", "out_splits")]).str.contains("...", literal=True)
+    found = (
+        pl.concat(calls, how="vertical_relaxed").unique("op", keep="first", maintain_order=True).sort("op")
+    )
+    cut = pl.concat_str([pl.col(c).fill_null("") for c in ("in_splits", "out_splits")]).str.contains(
+        "...", literal=True
+    )
     listed = found.with_columns(
         splits_complete=pl.when(_listed("in_splits").is_not_null() | cut).then(~cut),
         in_splits=_listed("in_splits"),
@@ -423,9 +452,13 @@ def _listed(column: str) -> pl.Expr:
 
 def _with_members(calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     """Member lists that the event cut short or left out, from the file's group table."""
-    known = groups.select(pl.col("group_name").cast(pl.String), members="group_ranks").unique("group_name", keep="first")
+    known = groups.select(pl.col("group_name").cast(pl.String), members="group_ranks").unique(
+        "group_name", keep="first"
+    )
     joined = calls.join(known, on="group_name", how="left", maintain_order="left")
-    return joined.with_columns(group_ranks=pl.coalesce("group_ranks", pl.col("members").cast(pl.List(pl.Int64))))
+    return joined.with_columns(
+        group_ranks=pl.coalesce("group_ranks", pl.col("members").cast(pl.List(pl.Int64)))
+    )
 
 
 def _from_host(ops: pl.DataFrame, launches: pl.DataFrame, comm: pl.DataFrame) -> pl.DataFrame:
@@ -434,13 +467,17 @@ def _from_host(ops: pl.DataFrame, launches: pl.DataFrame, comm: pl.DataFrame) ->
     launch = launches.unique("correlation", keep="first").select(
         "correlation", launch_id="external_id", launch_pid="pid", launch_tid="tid", launch_ts="ts_ns"
     )
-    linked = ops.select("op", "correlation", "external_id").join(launch, on="correlation", how="left", maintain_order="left")
+    linked = ops.select("op", "correlation", "external_id").join(
+        launch, on="correlation", how="left", maintain_order="left"
+    )
     by_id = calls.select("call", "external_id").unique("external_id", keep="none").drop_nulls()
     linked = linked.with_columns(pl.coalesce("external_id", "launch_id").alias("external_id"))
     linked = linked.join(by_id, on="external_id", how="left", maintain_order="left")
     linked = linked.with_columns(call=pl.coalesce(pl.col("call").cast(pl.Int64), _containing(linked, calls)))
     known = linked.drop_nulls("call").with_columns(pl.col("call").cast(pl.UInt32)).select("op", "call")
-    return known.join(calls, on="call", how="left", maintain_order="left").with_columns(source=pl.lit("host_op"))
+    return known.join(calls, on="call", how="left", maintain_order="left").with_columns(
+        source=pl.lit("host_op")
+    )
 
 
 def _containing(linked: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:

@@ -21,7 +21,10 @@ __version__ = "0.1.0"
 
 __all__ = ["Result", "Run", "TraceViewError", "analyze", "breakdown", "load", "load_runs", "overlap"]
 
-_HOME = dict.fromkeys(__all__, "traceview.api") | {"Run": "traceview.run", "TraceViewError": "traceview.errors"}
+_HOME = dict.fromkeys(__all__, "traceview.api") | {
+    "Run": "traceview.run",
+    "TraceViewError": "traceview.errors",
+}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for

@@ -14,10 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from traceview import inputs, jobs, registry, run as runs, store
+from traceview import inputs, jobs, registry, store
+from traceview import run as runs
 from traceview.classify import Classifier
 from traceview.contracts import Analysis, Options
-from traceview.errors import AnalysisError, NoTraceError, ParseError, TraceViewError, UnknownFormatError, UsageError
+from traceview.errors import (
+    NoTraceError,
+    TraceViewError,
+    UnknownFormatError,
+    UsageError,
+)
 from traceview.prepare import prepare
 from traceview.trace import diagnostic
 
@@ -39,7 +45,7 @@ class Loading:
 
     Attributes:
         rules: A TOML file of kernel rules, tried before the built-in ones.
-        cache: Folder for prepared tables; None keeps small inputs in memory and large ones in a default folder.
+        cache: Folder for prepared tables; None keeps small inputs in memory, large ones in a default folder.
         workers: Processes for large inputs; None means one per core.
         progress: Told about each file.
     """
@@ -70,7 +76,7 @@ class Result:
         return f"<{self.analysis.name} by {', '.join(self.options.by)}>\n{self.frame}"
 
 
-def load(places: PLACE | Sequence[PLACE], *, ranks: Collection[int] | None = None, **how: Any) -> Run:
+def load(places: PLACE | Sequence[PLACE], *, ranks: Collection[int] | None = None, **how: Any) -> Run:  # noqa: ANN401 - the fields of Loading
     """The run at ``places``: a file, a directory, a glob, or several of them.
 
     Args:
@@ -85,12 +91,19 @@ def load(places: PLACE | Sequence[PLACE], *, ranks: Collection[int] | None = Non
     found = load_runs(places, ranks=ranks, **how)
     if len(found) > 1:
         names = ", ".join(f"'{run.name}' ({len(run.ranks)} ranks)" for run in found[:8])
-        message = f"several runs lie there, and they are never mixed: {names}.\nHint: pass one, or use load_runs."
+        message = (
+            f"several runs lie there, and they are never mixed: {names}.\nHint: pass one, or use load_runs."
+        )
         raise UsageError(message)
     return found[0]
 
 
-def load_runs(places: PLACE | Sequence[PLACE], *, ranks: Collection[int] | None = None, **how: Any) -> list[Run]:
+def load_runs(
+    places: PLACE | Sequence[PLACE],
+    *,
+    ranks: Collection[int] | None = None,
+    **how: Any,  # noqa: ANN401 - the fields of Loading
+) -> list[Run]:
     """Every run at ``places``, each with its ranks; see `load`."""
     listed = [places] if isinstance(places, str | Path) else list(places)
     loading = Loading(**how)
@@ -118,7 +131,9 @@ def analyze(run: Run, name: str, *, by: Sequence[str] = ("rank",), steps: str | 
     analysis = known[name]
     wrong = [grain for grain in by if grain not in analysis.grains]
     if wrong:
-        message = f"'{name}' cannot be shown by {', '.join(wrong)}; choose from: {', '.join(analysis.grains)}."
+        message = (
+            f"'{name}' cannot be shown by {', '.join(wrong)}; choose from: {', '.join(analysis.grains)}."
+        )
         raise UsageError(message)
     options = Options(steps=steps, by=tuple(by))
     partials = pl.concat([analysis.map(trace, options) for trace in run.traces])
@@ -174,7 +189,9 @@ def _nothing_usable(
     return NoTraceError(f"no usable trace at '{where}' ({len(candidates)} files looked at):\n{shown}{more}")
 
 
-def _skipped(candidates: Sequence[Candidate], outcomes: Sequence[list[Trace] | TraceViewError]) -> list[pl.DataFrame]:
+def _skipped(
+    candidates: Sequence[Candidate], outcomes: Sequence[list[Trace] | TraceViewError]
+) -> list[pl.DataFrame]:
     """Diagnostics for files that were not used: an error for traces, a remark for other files."""
     notes = []
     for candidate, outcome in zip(candidates, outcomes, strict=True):

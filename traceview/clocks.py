@@ -64,7 +64,7 @@ def fit(exchanges: pl.DataFrame) -> ClockFit:
         pl.col("instance").is_not_null() & pl.col("collective").cast(pl.String).is_in(ENDING_TOGETHER)
     ).select("host", "instance", end_ns=pl.col("ts_ns") + pl.col("dur_ns"))
     hosts = exchanges["host"].unique().sort()
-    origin = int(ends["end_ns"].min() or 0)  # type: ignore[arg-type] - integer column
+    origin = int(ends["end_ns"].to_numpy().min()) if len(ends) else 0
     # one value per host and instance: ranks of a host share its clock, so their median is more robust
     per_host = ends.group_by("instance", "host").agg(pl.col("end_ns").median())
     shared = per_host.filter(pl.len().over("instance") > 1)
@@ -87,7 +87,9 @@ def _residuals(ends: pl.DataFrame, found: ClockFit) -> pl.Series:
     return corrected.select((pl.col("end") - pl.col("end").median().over("instance")).abs()).to_series()
 
 
-def _solve(shared: pl.DataFrame, hosts: pl.Series, origin: int) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
+def _solve(
+    shared: pl.DataFrame, hosts: pl.Series, origin: int
+) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
     """Offset (ns) and drift (ns per ns) of each host, and the component it belongs to."""
     n_hosts = len(hosts)
     place = pl.DataFrame({"host": hosts, "column": np.arange(n_hosts)})
@@ -126,7 +128,9 @@ def _least_squares(  # noqa: PLR0913 - the pieces of one linear system
     hosts' terms around the instance's mean, a system as large as twice the number of hosts.
     """
     n_hosts, n_equations = len(component), int(equation.max()) + 1
-    span = max(float(np.abs(end).max()), 1.0)  # unknowns of one magnitude: drift is solved as ns over the span
+    span = max(
+        float(np.abs(end).max()), 1.0
+    )  # unknowns of one magnitude: drift is solved as ns over the span
     terms = [np.ones(len(end)), end / span] if with_drift else [np.ones(len(end))]
     size = n_hosts * len(terms)
     total = np.bincount(equation, weight, n_equations)
@@ -146,8 +150,10 @@ def _least_squares(  # noqa: PLR0913 - the pieces of one linear system
     return unknown[:n_hosts], unknown[n_hosts:] / span if with_drift else np.zeros(n_hosts)
 
 
-def _components(host: npt.NDArray[np.int64], equation: npt.NDArray[np.int64], n_hosts: int) -> npt.NDArray[np.int64]:
-    """Component of each host when hosts that share an instance are joined; labels spread until they settle."""
+def _components(
+    host: npt.NDArray[np.int64], equation: npt.NDArray[np.int64], n_hosts: int
+) -> npt.NDArray[np.int64]:
+    """Component of each host, hosts that share an instance being joined; labels spread until they settle."""
     label = np.arange(n_hosts)
     if not len(host):
         return label

@@ -60,7 +60,9 @@ _OWN_CATEGORY = [name for name in COLLECTIVES if name in CATEGORIES]
 def recorded_collective(name: pl.Expr) -> pl.Expr:
     """The collective a recorded name stands for; null when it stands for none."""
     text = name.cast(pl.String).str.to_lowercase()
-    fits = [pl.when(text.str.contains(pattern)).then(pl.lit(kind)) for kind, pattern in RECORDED_NAMES.items()]
+    fits = [
+        pl.when(text.str.contains(pattern)).then(pl.lit(kind)) for kind, pattern in RECORDED_NAMES.items()
+    ]
     return pl.coalesce(fits).cast(pl.Enum(COLLECTIVES))
 
 
@@ -175,7 +177,9 @@ def _collective_ops(resolved: pl.DataFrame, groups: pl.DataFrame, world_size: in
     )
     # a dispatch or combine is expert-parallel whatever its group is called
     expert = pl.col("role").is_not_null() | (pl.col("category") == "ep_sync")
-    axis = pl.when((pl.col("axis") == "unknown") & expert).then(pl.lit("ep", COLLECTIVE_OPS.columns["axis"].dtype))
+    axis = pl.when((pl.col("axis") == "unknown") & expert).then(
+        pl.lit("ep", COLLECTIVE_OPS.columns["axis"].dtype)
+    )
     named = placed.with_columns(axis.otherwise("axis").alias("axis"))
     return COLLECTIVE_OPS.conform(_with_only_group(named, groups).sort("op"))
 
@@ -185,7 +189,9 @@ def _with_only_group(collectives: pl.DataFrame, groups: pl.DataFrame) -> pl.Data
 
     Transports such as DeepEP leave no metadata; the job's group table still has their group.
     """
-    several = groups.filter(pl.col("group_size") > 1).drop_nulls("group_ranks").unique(["axis", "group_ranks"])
+    several = (
+        groups.filter(pl.col("group_size") > 1).drop_nulls("group_ranks").unique(["axis", "group_ranks"])
+    )
     only = several.filter(pl.len().over("axis") == 1).select("axis", members="group_ranks", size="group_size")
     joined = collectives.join(only, on="axis", how="left", maintain_order="left")
     silent = pl.col("group_ranks").is_null() & pl.col("group_name").is_null()

@@ -24,7 +24,9 @@ def enclosing(ranges: pl.DataFrame, instants: pl.DataFrame, *, on: Sequence[str]
     Returns:
         One int64 row number of ``ranges`` per instant, null where no range surrounds it.
     """
-    places = pl.concat([ranges.select(on), instants.select(on)]).select(pl.struct(on).rank("dense")).to_series()
+    places = (
+        pl.concat([ranges.select(on), instants.select(on)]).select(pl.struct(on).rank("dense")).to_series()
+    )
     key = places.cast(pl.Int64).to_numpy()
     start = ranges["ts_ns"].to_numpy()
     spans = Spans.of(start, start + ranges["dur_ns"].to_numpy(), key=key[: len(ranges)])

@@ -66,7 +66,7 @@ class ParseError(NoTraceError):
     """A parser recognised the file and could not read it."""
 
     @classmethod
-    def at(cls, path: Path | str, where: str, why: str, hint: str) -> Self:
+    def reading(cls, path: Path | str, where: str, why: str, hint: str) -> Self:
         """Reading ``path`` failed at ``where`` because of ``why``."""
         return cls(f"cannot read '{path}' ({where}): {why}.\nHint: {hint}")
 

@@ -20,12 +20,21 @@ if TYPE_CHECKING:
     from traceview.contracts import Parser
 
 LOOKED_FOR = ("*.json", "*.json.gz", "*.json.zst", "*.json.zip")
+_NEVER_TRACE_NAMES = {"truth.json"}  # what `traceview synth` writes beside its traces
 _NEVER_TRACES = {".py", ".md", ".txt", ".toml", ".yaml", ".yml", ".log", ".html", ".csv"}
 
 _BINARY = (
-    (b"SQLite format 3", "an SQLite database", "if Nsight Systems exported it, this version cannot read it yet"),
+    (
+        b"SQLite format 3",
+        "an SQLite database",
+        "if Nsight Systems exported it, this version cannot read it yet",
+    ),
     (b"PAR1", "a Parquet file", "pass the trace it was made from"),
-    (b"\x80", "a Python pickle, perhaps a memory snapshot", "pickles are never opened; pass a profiler trace"),
+    (
+        b"\x80",
+        "a Python pickle, perhaps a memory snapshot",
+        "pickles are never opened; pass a profiler trace",
+    ),
     (b"NSYS", "an Nsight Systems report", "export it: nsys export --type sqlite REPORT.nsys-rep"),
     (b"\x7fELF", "a program", "pass the trace file"),
     (b"%PDF", "a PDF", "pass the trace file"),
@@ -67,7 +76,7 @@ def _at(place: str) -> Iterator[Candidate]:
         # not following links out of the directory: a trace folder is no reason to walk a whole disk
         files = sorted(file for file in path.rglob("*") if file.is_file() and _may_be_trace(file, path))
     else:
-        matches = sorted(Path(match) for match in glob.glob(place, recursive=True))
+        matches = sorted(Path(match) for match in glob.glob(place, recursive=True))  # noqa: PTH207 - the pattern may be absolute
         files = [file for file in matches if file.is_file()]
     if not files:
         raise NoTraceError.at(place, LOOKED_FOR)
@@ -76,7 +85,7 @@ def _at(place: str) -> Iterator[Candidate]:
 
 def _may_be_trace(file: Path, root: Path) -> bool:
     hidden = any(part.startswith(".") for part in file.relative_to(root).parts)
-    return not hidden and file.suffix.lower() not in _NEVER_TRACES
+    return not hidden and file.suffix.lower() not in _NEVER_TRACES and file.name not in _NEVER_TRACE_NAMES
 
 
 def parser_for(source: Source, parsers: Sequence[Parser]) -> Parser:
@@ -91,7 +100,9 @@ def parser_for(source: Source, parsers: Sequence[Parser]) -> Parser:
             return parser
     if not source.head:
         why = "it is empty, or nothing of it can be decompressed"
-        raise ParseError.at(source.path, "first bytes", why, "the profiler wrote nothing, or the copy failed")
+        raise ParseError.reading(
+            source.path, "first bytes", why, "the profiler wrote nothing, or the copy failed"
+        )
     what, hint = "an unknown format", "pass a profiler trace"
     for magic, meaning, advice in _BINARY:
         if source.head.startswith(magic):

@@ -64,7 +64,10 @@ def run_jobs(
                 note(index, outcome)
     for index in range(len(items)):
         if index not in results:
-            note(index, WorkerLostError(f"the worker reading '{items[index]}' died, most likely out of memory."))
+            note(
+                index,
+                WorkerLostError(f"the worker reading '{items[index]}' died, most likely out of memory."),
+            )
     return [results[index] for index in range(len(items))]
 
 

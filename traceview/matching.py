@@ -33,7 +33,9 @@ def with_instance(exchanges: pl.DataFrame) -> pl.DataFrame:
     known = kinds.filter(pl.col("group_key").is_not_null() & pl.col("block").is_not_null())
     ordered = known.sort("group_key", "block", "rank", "ts_ns", "row")
     numbered = ordered.with_columns(
-        place=pl.when(pl.col("kind") == 0).then("seq").otherwise(pl.int_range(pl.len()).over(*_BLOCK, "rank", "kind"))
+        place=pl.when(pl.col("kind") == 0)
+        .then("seq")
+        .otherwise(pl.int_range(pl.len()).over(*_BLOCK, "rank", "kind"))
     )
     uneven = _uneven(numbered)
     aligned = pl.concat(
@@ -84,15 +86,21 @@ def _uneven(numbered: pl.DataFrame) -> pl.DataFrame:
 
 
 def _aligned(numbered: pl.DataFrame) -> pl.DataFrame:
-    """``row, group_key, block, kind, place`` with places on the longest rank's sequence; unplaced rows drop."""
+    """``row, group_key, block, kind, place``: places on the longest rank's sequence; unplaced rows drop."""
     placed = [block.select("row", *_BLOCK, "kind", "place").clear() for block in [numbered]]
     for _, block in numbered.group_by(_BLOCK, maintain_order=True):
         sequences = block.group_by("rank", maintain_order=True).agg("row", "kind")
-        longest = sequences.sort(pl.col("kind").list.len(), "rank", descending=[True, False])["kind"][0].to_list()
+        longest = sequences.sort(pl.col("kind").list.len(), "rank", descending=[True, False])["kind"][
+            0
+        ].to_list()
         # ranks that saw the same sequence align the same way
-        places = {kinds: common_places(kinds, longest) for kinds in {tuple(k) for k in sequences["kind"].to_list()}}
+        places = {
+            kinds: common_places(kinds, longest) for kinds in {tuple(k) for k in sequences["kind"].to_list()}
+        }
         rows = sequences.with_columns(
-            place=pl.Series([places[tuple(kinds)] for kinds in sequences["kind"].to_list()], dtype=pl.List(pl.Int64))
+            place=pl.Series(
+                [places[tuple(kinds)] for kinds in sequences["kind"].to_list()], dtype=pl.List(pl.Int64)
+            )
         ).explode("row", "kind", "place")
         keys = [pl.lit(block[name][0], block[name].dtype).alias(name) for name in _BLOCK]
         placed.append(rows.with_columns(keys).drop_nulls("place").select("row", *_BLOCK, "kind", "place"))

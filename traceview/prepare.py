@@ -15,7 +15,7 @@ from traceview.attribution import with_context, with_launch
 from traceview.axes import with_axis
 from traceview.classify import unmatched
 from traceview.collectives import resolve
-from traceview.schema import COLLECTIVE_OPS, GROUPS, OPS, RANGES
+from traceview.schema import GROUPS, OPS, RANGES
 from traceview.steps import device_steps, host_steps, step_of_launch
 from traceview.trace import diagnostic
 from traceview.vocabulary import parse
@@ -80,12 +80,12 @@ def _notes(trace: Trace) -> Iterator[pl.DataFrame]:
     if len(unresolved):
         text = (
             f"{units.plural(len(unresolved), 'communication op')} "
-            f"({units.duration(unresolved['dur_ns'].sum())}) could not be told apart"
+            f"({units.duration(int(unresolved['dur_ns'].sum()))}) could not be told apart"
         )
         yield diagnostic("warning", "collectives.unresolved", text, count=len(unresolved), rank=rank)
     orphans = ops["launch_ts_ns"].null_count()
     if len(ops) and orphans / len(ops) > ORPHAN_SHARE:
-        text = f"{orphans} of {len(ops)} device ops have no recorded launch; they belong to no step, layer or phase"
+        text = f"{orphans} of {len(ops)} device ops have no recorded launch, hence no step, layer or phase"
         yield diagnostic("info", "ops.without_launch", text, count=orphans, rank=rank)
     if not len(ops):
         yield diagnostic("warning", "ops.none", "no device work was recorded", count=0, rank=rank)
@@ -94,6 +94,8 @@ def _notes(trace: Trace) -> Iterator[pl.DataFrame]:
         yield diagnostic("info", "steps.none", text, count=0, rank=rank)
     left_out = steps.filter(pl.col("status") != "complete")
     if len(left_out):
-        listed = ", ".join(f"{step} ({status})" for step, status in left_out.select("step", "status").iter_rows())
+        listed = ", ".join(
+            f"{step} ({status})" for step, status in left_out.select("step", "status").iter_rows()
+        )
         text = f"steps left out by default: {listed}"
         yield diagnostic("info", "steps.left_out", text, count=len(left_out), rank=rank)

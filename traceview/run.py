@@ -92,7 +92,9 @@ def only_ranks(run: Run, ranks: Collection[int]) -> Run:
 
 def group(traces: Iterable[Trace]) -> list[Run]:
     """Traces as runs, by folder, then by rank and time."""
-    by_folder = sorted(traces, key=lambda trace: (_folder(trace).parts, trace.facts.start_ns, trace.facts.path))
+    by_folder = sorted(
+        traces, key=lambda trace: (_folder(trace).parts, trace.facts.start_ns, trace.facts.path)
+    )
     return [run for folder, found in groupby(by_folder, key=_folder) for run in _runs_of(folder, list(found))]
 
 
@@ -112,7 +114,9 @@ def _runs_of(folder: Path, traces: list[Trace]) -> Iterator[Run]:
             home.append(trace)
     label = folder.name or "run"
     for number, batch in enumerate(batches, start=1):
-        single = Path(batch[0].facts.path).name.split(".")[0] if len(batch) == 1 and len(batches) > 1 else None
+        single = (
+            Path(batch[0].facts.path).name.split(".")[0] if len(batch) == 1 and len(batches) > 1 else None
+        )
         yield _run(single or (label if len(batches) == 1 else f"{label}#{number}"), batch)
 
 

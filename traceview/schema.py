@@ -15,7 +15,7 @@ import polars as pl
 from traceview.errors import SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -118,8 +118,8 @@ class Table:
         """A frame with these columns and no row."""
         return pl.DataFrame(schema=self.schema())
 
-    def frame(self, data: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-        """A frame from columns (or rows) whose absent columns are null where null is legal."""
+    def frame(self, data: pl.DataFrame | Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+        """A frame from columns or rows; columns that are absent become null where null is legal."""
         given = pl.DataFrame(data) if not isinstance(data, pl.DataFrame) else data
         absent = [
             pl.lit(None, dtype=column.dtype).alias(name)

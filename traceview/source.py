@@ -92,7 +92,9 @@ class Source:
             return ByteStream(self._reader(magic))
         except OSError as error:
             why = error.strerror or str(error)
-            raise ParseError.at(self.path, "opening", why, "check the path and its permissions") from error
+            raise ParseError.reading(
+                self.path, "opening", why, "check the path and its permissions"
+            ) from error
 
     def _reader(self, magic: bytes) -> Reader:
         if magic.startswith(_GZIP):
@@ -124,7 +126,7 @@ class _GzipReader:
                 message = "the compressed stream ends early"
                 raise EOFError(message)
             try:
-                text = self._inflate.decompress(data, size)
+                text: bytes = self._inflate.decompress(data, size)
             except Exception as error:  # zlib and isal each have a class of their own
                 message = f"the compressed stream is damaged ({error})"
                 raise OSError(message) from error
@@ -154,9 +156,11 @@ def _zip_member(path: Path) -> Reader:
     try:
         archive = zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
-        raise ParseError.at(path, "zip directory", str(error), "unpack the archive and pass its files") from error
+        raise ParseError.reading(
+            path, "zip directory", str(error), "unpack the archive and pass its files"
+        ) from error
     members = [info for info in archive.infolist() if not info.is_dir()]
     if len(members) != 1:
         why = f"the archive holds {len(members)} files"
-        raise ParseError.at(path, "zip directory", why, "unpack it and pass the directory")
+        raise ParseError.reading(path, "zip directory", why, "unpack it and pass the directory")
     return archive.open(members[0])

@@ -40,14 +40,22 @@ def host_steps(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _none() -> pl.DataFrame:
-    schema = {"step": pl.Int64, "ts_ns": pl.Int64, "dur_ns": pl.Int64, "source": pl.String, "whole": pl.Boolean}
+    schema = {
+        "step": pl.Int64,
+        "ts_ns": pl.Int64,
+        "dur_ns": pl.Int64,
+        "source": pl.String,
+        "whole": pl.Boolean,
+    }
     return pl.DataFrame(schema=schema)
 
 
 def _marked(ranges: pl.DataFrame, *, profiler: bool) -> pl.DataFrame:
     """Ranges that carry a step number; of several families the one with the most steps."""
     is_profiler = pl.col("raw_name").cast(pl.String).str.starts_with("ProfilerStep#")
-    marked = ranges.filter((pl.col("kind") == "step") & pl.col("step").is_not_null() & (is_profiler == profiler))
+    marked = ranges.filter(
+        (pl.col("kind") == "step") & pl.col("step").is_not_null() & (is_profiler == profiler)
+    )
     if not len(marked):
         return _none()
     family = marked.group_by("name").len().sort(["len", "name"], descending=[True, False])["name"][0]
@@ -55,7 +63,9 @@ def _marked(ranges: pl.DataFrame, *, profiler: bool) -> pl.DataFrame:
     # a range that reaches into the next one is cut there: an instant belongs to one step
     end = pl.min_horizontal(pl.col("ts_ns") + pl.col("dur_ns"), pl.col("ts_ns").shift(-1))
     source = pl.lit("ProfilerStep") if profiler else pl.col("name").cast(pl.String)
-    return one_each.select("step", "ts_ns", dur_ns=end - pl.col("ts_ns"), source=source, whole=pl.lit(value=True))
+    return one_each.select(
+        "step", "ts_ns", dur_ns=end - pl.col("ts_ns"), source=source, whole=pl.lit(value=True)
+    )
 
 
 def _by_optimizer(ranges: pl.DataFrame) -> pl.DataFrame:

@@ -66,7 +66,7 @@ def write(trace: Trace, folder: Path) -> Trace:
         trace.diagnostics.write_parquet(scratch / f"{_DIAGNOSTICS}.parquet")
         (scratch / _FACTS).write_text(json.dumps(asdict(trace.facts)))
         try:
-            os.replace(scratch, folder)
+            scratch.replace(folder)
         except OSError:
             if not (folder / _FACTS).exists():  # not merely another process that was faster
                 raise

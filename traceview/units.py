@@ -6,7 +6,7 @@ import math
 
 _TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _SIZE = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
-MISSING = "–"  # noqa: RUF001 - the dash that means "nothing here"
+MISSING = "–"
 
 
 def duration(ns: float | None) -> str:

@@ -29,8 +29,12 @@ def work(*correlations: int | None, step: int | None = 1) -> pl.DataFrame:
 
 def ranges(*rows: dict[str, object]) -> pl.DataFrame:
     """Ranges from dicts with start, end and what they tell; on thread 1 unless said otherwise."""
-    plain = [{"rank": 0, "pid": 1, "tid": 1, "name": "n", "raw_name": "n", "kind": "other"} | row for row in rows]
-    frame = pl.DataFrame([{key: value for key, value in row.items() if key not in {"start", "end"}} for row in plain])
+    plain = [
+        {"rank": 0, "pid": 1, "tid": 1, "name": "n", "raw_name": "n", "kind": "other"} | row for row in rows
+    ]
+    frame = pl.DataFrame(
+        [{key: value for key, value in row.items() if key not in {"start", "end"}} for row in plain]
+    )
     start = pl.Series("ts_ns", [row["start"] for row in rows])
     end = pl.Series("end", [row["end"] for row in rows])
     return RANGES.frame(frame.with_columns(start, dur_ns=end - start))

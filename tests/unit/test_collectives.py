@@ -36,7 +36,9 @@ def resolved(
     one: dict[str, Any], *, call: dict[str, Any] | None = None, ranges: pl.DataFrame | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     recorded = calls({"op": 0, "source": "kernel_args"} | call) if call else calls()
-    changed, collectives = resolve(ops(one), recorded, around() if ranges is None else ranges, GROUPS.empty(), world_size=8)
+    changed, collectives = resolve(
+        ops(one), recorded, around() if ranges is None else ranges, GROUPS.empty(), world_size=8
+    )
     return changed.row(0, named=True), collectives.row(0, named=True)
 
 
@@ -65,7 +67,10 @@ def test_recorded_metadata_decides_and_carries_sizes() -> None:
 
 
 def test_an_unknown_dtype_gives_no_bytes_rather_than_wrong_ones() -> None:
-    _, row = resolved(op("all_gather", collective="all_gather"), call={"collective_name": "allgather", "dtype": "Odd9", "in_elements": 5})
+    _, row = resolved(
+        op("all_gather", collective="all_gather"),
+        call={"collective_name": "allgather", "dtype": "Odd9", "in_elements": 5},
+    )
     assert row["in_bytes"] is None
 
 
@@ -81,10 +86,17 @@ def test_a_clear_kernel_name_is_enough_and_beats_an_annotation() -> None:
     assert (row["collective"], row["resolved_by"]) == ("reduce_scatter", "name")
 
 
-@pytest.mark.parametrize(("part", "collective", "role"), [("dispatch", "all_to_all", "dispatch"), ("pp_send", "send_recv", None)])
+@pytest.mark.parametrize(
+    ("part", "collective", "role"), [("dispatch", "all_to_all", "dispatch"), ("pp_send", "send_recv", None)]
+)
 def test_a_framework_range_is_the_last_resort(part: str, collective: str, role: str | None) -> None:
     _, row = resolved(op("p2p_or_a2a"), ranges=around({"kind": "moe_part", "part": part}))
-    assert (row["collective"], row["role"], row["resolved_by"], row["confidence"]) == (collective, role, "range", 0.7)
+    assert (row["collective"], row["role"], row["resolved_by"], row["confidence"]) == (
+        collective,
+        role,
+        "range",
+        0.7,
+    )
 
 
 def test_without_evidence_it_stays_unresolved_and_keeps_its_category() -> None:
@@ -119,12 +131,19 @@ def test_compute_is_never_touched() -> None:
 def test_an_expert_exchange_is_on_the_expert_axis_whatever_its_group_is_called() -> None:
     _, row = resolved(op("dispatch", collective="all_to_all", role="dispatch"))
     assert row["axis"] == "ep"
-    _, row = resolved(op("all_reduce", collective="all_reduce"), call={"collective_name": "allreduce", "group_desc": "mesh_tp"})
+    _, row = resolved(
+        op("all_reduce", collective="all_reduce"),
+        call={"collective_name": "allreduce", "group_desc": "mesh_tp"},
+    )
     assert row["axis"] == "tp"
 
 
 def test_the_backward_of_a_combine_carries_tokens_the_way_a_dispatch_does() -> None:
-    for phase, part, role in (("forward", "combine", "combine"), ("backward", "combine", "dispatch"), ("backward", "dispatch", "combine")):
+    for phase, part, role in (
+        ("forward", "combine", "combine"),
+        ("backward", "combine", "dispatch"),
+        ("backward", "dispatch", "combine"),
+    ):
         _, row = resolved(op("p2p_or_a2a", phase=phase), ranges=around({"kind": "moe_part", "part": part}))
         assert row["role"] == role
 
@@ -135,5 +154,7 @@ def test_an_exchange_without_metadata_takes_the_only_group_on_its_axis() -> None
     two = [*one, {"rank": 0, "group_name": "5", "axis": "ep", "group_size": 2, "group_ranks": [0, 1]}]
     alone = [{"rank": 0, "group_name": "9", "axis": "ep", "group_size": 1, "group_ranks": [0]}]
     for groups, members in ((one + alone, [0, 4]), (two, None)):
-        _, collectives = resolve(ops(kernel), calls(), around(), GROUPS.frame(pl.DataFrame(groups)), world_size=8)
+        _, collectives = resolve(
+            ops(kernel), calls(), around(), GROUPS.frame(pl.DataFrame(groups)), world_size=8
+        )
         assert collectives["group_ranks"].to_list() == [members]

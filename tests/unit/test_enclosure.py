@@ -8,11 +8,17 @@ from hypothesis import strategies as st
 
 from traceview.enclosure import enclosing
 
-RANGES = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)), max_size=12)
-INSTANTS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.none() | st.integers(0, 45)), max_size=12)
+RANGES = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)), max_size=12
+)
+INSTANTS = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 2), st.none() | st.integers(0, 45)), max_size=12
+)
 
 
-def frames(ranges: list[tuple[int, ...]], instants: list[tuple[int | None, ...]]) -> tuple[pl.DataFrame, pl.DataFrame]:
+def frames(
+    ranges: list[tuple[int, ...]], instants: list[tuple[int | None, ...]]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     kind = {"pid": pl.Int64, "tid": pl.Int64, "ts_ns": pl.Int64}
     return (
         pl.DataFrame(ranges, schema=kind | {"dur_ns": pl.Int64}, orient="row"),

@@ -35,7 +35,9 @@ def crash(item: int) -> int:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_outcomes_stand_in_the_order_of_the_items(workers: int) -> None:
     seen: list[tuple[int, int]] = []
-    outcomes = run_jobs(double, range(5), workers=workers, progress=lambda done, total, _: seen.append((done, total)))
+    outcomes = run_jobs(
+        double, range(5), workers=workers, progress=lambda done, total, _: seen.append((done, total))
+    )
     assert outcomes == [0, 2, 4, 6, 8]
     assert seen == [(n, 5) for n in range(1, 6)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import zipfile
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -22,6 +21,7 @@ from traceview.parsers.kineto import PARSER
 from traceview.source import Source
 
 if TYPE_CHECKING:
+    from decimal import Decimal
     from pathlib import Path
 
     from traceview.trace import Trace
@@ -29,10 +29,19 @@ if TYPE_CHECKING:
 EPOCH_US = 1_712_345_678_901_234
 
 
-def kernel(ts: Any, dur: Any, *, name: str = "gemm", correlation: int = 1, **args: Any) -> dict[str, Any]:
+def kernel(ts: Any, dur: Any, *, name: Any = "gemm", correlation: Any = 1, **args: Any) -> dict[str, Any]:
     """A CUDA kernel row as PyTorch 2.x writes it."""
     details = {"External id": 7, "device": 0, "context": 1, "stream": 7, "correlation": correlation} | args
-    return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": dur, "args": details}
+    return {
+        "ph": "X",
+        "cat": "kernel",
+        "name": name,
+        "pid": 0,
+        "tid": 7,
+        "ts": ts,
+        "dur": dur,
+        "args": details,
+    }
 
 
 def launch(ts: Any, *, correlation: int = 1, tid: int = 42) -> dict[str, Any]:
@@ -44,7 +53,16 @@ def launch(ts: Any, *, correlation: int = 1, tid: int = 42) -> dict[str, Any]:
 
 
 def annotation(ts: Any, dur: Any, name: str, *, tid: int = 42) -> dict[str, Any]:
-    return {"ph": "X", "cat": "user_annotation", "name": name, "pid": 42, "tid": tid, "ts": ts, "dur": dur, "args": {}}
+    return {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": name,
+        "pid": 42,
+        "tid": tid,
+        "ts": ts,
+        "dur": dur,
+        "args": {},
+    }
 
 
 def document(events: list[dict[str, Any]], **header: Any) -> dict[str, Any]:
@@ -87,7 +105,9 @@ def test_the_container_is_told_by_its_bytes_and_not_by_its_name(tmp_path: Path, 
 
 @pytest.mark.parametrize("indent", [None, 0, 2])
 @pytest.mark.parametrize("separators", [(",", ":"), (" , ", " : ")])
-def test_the_layout_of_the_text_does_not_matter(tmp_path: Path, indent: int | None, separators: tuple[str, str]) -> None:
+def test_the_layout_of_the_text_does_not_matter(
+    tmp_path: Path, indent: int | None, separators: tuple[str, str]
+) -> None:
     events = [kernel(n, 1, name=f'k"}}, {{"ph": "X", "name": "fake{n}') for n in range(50)]
     text = json.dumps(document(events), indent=indent, separators=separators).encode()
     assert len(parse(tmp_path, text).table("ops")) == 50
@@ -108,7 +128,7 @@ def test_keys_before_and_after_the_events_count_alike(tmp_path: Path) -> None:
         assert trace.table("groups")["group_ranks"].to_list() == [[4, 5]]
 
 
-def test_traceEvents_inside_a_header_value_is_not_the_event_list(tmp_path: Path) -> None:
+def test_an_event_list_inside_a_header_value_is_not_the_event_list(tmp_path: Path) -> None:
     text = b'{"note": "\\"traceEvents\\": [", "deep": {"traceEvents": [1]}, "traceEvents": [' + (
         json.dumps(kernel(1, 2)).encode() + b"]}"
     )
@@ -116,7 +136,9 @@ def test_traceEvents_inside_a_header_value_is_not_the_event_list(tmp_path: Path)
 
 
 @given(chunk=st.integers(40, 400), padding=st.integers(0, 60))
-def test_where_the_stream_is_cut_never_matters(tmp_path_factory: pytest.TempPathFactory, chunk: int, padding: int) -> None:
+def test_where_the_stream_is_cut_never_matters(
+    tmp_path_factory: pytest.TempPathFactory, chunk: int, padding: int
+) -> None:
     events = [kernel(n, 1, grid=[{"a": n}, {"b": 1}], note="x" * padding) for n in range(12)]
     folder = tmp_path_factory.mktemp("cuts")
     with pytest.MonkeyPatch.context() as patch:
@@ -135,7 +157,9 @@ def test_decimal_microseconds_become_exact_nanoseconds(stamps: list[Decimal]) ->
     expected = [int(stamp * 1000) for stamp in stamps]
     assert nanoseconds([str(stamp) for stamp in stamps]).to_list() == expected
     relative = [stamp for stamp in stamps if stamp < 2**43]
-    assert nanoseconds([float(stamp) for stamp in relative]).to_list() == [int(stamp * 1000) for stamp in relative]
+    assert nanoseconds([float(stamp) for stamp in relative]).to_list() == [
+        int(stamp * 1000) for stamp in relative
+    ]
 
 
 def test_epoch_stamps_with_decimals_survive_although_no_float_can_hold_them(tmp_path: Path) -> None:
@@ -149,7 +173,11 @@ def test_stamps_may_be_text(tmp_path: Path) -> None:
 
 
 def test_the_base_time_is_added_wherever_it_stands(tmp_path: Path) -> None:
-    text = b'{"traceEvents": [' + json.dumps(kernel(1.001, 1)).encode() + b'], "baseTimeNanoseconds": 1759300074000000000}'
+    text = (
+        b'{"traceEvents": ['
+        + json.dumps(kernel(1.001, 1)).encode()
+        + b'], "baseTimeNanoseconds": 1759300074000000000}'
+    )
     assert parse(tmp_path, text).table("ops")["ts_ns"][0] == 1759300074000000000 + 1001
 
 
@@ -183,7 +211,9 @@ def test_kernels_that_overlap_on_one_stream_are_all_kept(tmp_path: Path) -> None
 
 
 @given(cut=st.integers(1, 900))
-def test_a_file_cut_anywhere_gives_every_whole_event_before_the_cut(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+def test_a_file_cut_anywhere_gives_every_whole_event_before_the_cut(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
     events = [kernel(n, 1) for n in range(30)]
     text = json.dumps(document(events)).encode()
     head = text.index(b"[{")
@@ -205,23 +235,33 @@ def test_a_gzip_stream_that_ends_early_gives_what_it_holds(tmp_path: Path) -> No
 def test_one_broken_event_costs_one_event(tmp_path: Path) -> None:
     events = [json.dumps(kernel(n, 1)) for n in range(40)]
     events[17] = events[17].replace('"gemm"', '"co_filename "quoted" here"')
-    trace = parse(tmp_path, ('{"traceEvents": [' + ", ".join(events) + '], "distributedInfo": {"rank": 3}}').encode())
+    trace = parse(
+        tmp_path, ('{"traceEvents": [' + ", ".join(events) + '], "distributedInfo": {"rank": 3}}').encode()
+    )
     assert trace.table("ops")["ts_ns"].to_list() == [1000 * n for n in range(40) if n != 17]
     assert trace.diagnostics.filter(pl.col("code") == "kineto.unreadable_events")["count"].to_list() == [1]
     assert trace.facts.rank == 3
 
 
 @pytest.mark.parametrize(
-    "name", [b"ctrl\x01\x1f", b"latin\xff\xfe", b"C:\\windows\\kernel", b"lone \\ slash"], ids=["control", "utf8", "path", "slash"]
+    "name",
+    [b"ctrl\x01\x1f", b"latin\xff\xfe", b"C:\\windows\\kernel", b"lone \\ slash"],
+    ids=["control", "utf8", "path", "slash"],
 )
 def test_names_with_forbidden_bytes_do_not_lose_the_event(tmp_path: Path, name: bytes) -> None:
-    text = json.dumps(document([kernel(n, 1) for n in range(3)])).encode().replace(b'"gemm"', b'"' + name + b'"', 1)
+    text = (
+        json.dumps(document([kernel(n, 1) for n in range(3)]))
+        .encode()
+        .replace(b'"gemm"', b'"' + name + b'"', 1)
+    )
     assert len(parse(tmp_path, text).table("ops")) == 3
 
 
 @pytest.mark.parametrize("value", ["N/A", "NaN", "-Infinity", '"inf"', '"0x7f"', "[1, 2]", "true"])
 def test_values_that_are_no_numbers_are_nulls_and_not_failures(tmp_path: Path, value: str) -> None:
-    text = json.dumps(document([kernel(1, 1), kernel(2, 1)])).replace('"correlation": 1', f'"correlation": {value}', 1)
+    text = json.dumps(document([kernel(1, 1), kernel(2, 1)])).replace(
+        '"correlation": 1', f'"correlation": {value}', 1
+    )
     ops = parse(tmp_path, text.encode()).table("ops")
     assert len(ops) == 2
     assert ops["correlation"].to_list() in ([None, 1], [127, 1])
@@ -262,7 +302,10 @@ def test_a_refusal_never_quotes_metadata(tmp_path: Path) -> None:
 
 
 def test_metadata_outside_the_known_keys_reaches_no_table(tmp_path: Path) -> None:
-    trace = parse(tmp_path, document([kernel(1, 1)], env={"HF_TOKEN": "hf_secret"}, command_line="train --key=hf_secret"))
+    trace = parse(
+        tmp_path,
+        document([kernel(1, 1)], env={"HF_TOKEN": "hf_secret"}, command_line="train --key=hf_secret"),
+    )
     everything = repr(trace.facts) + "".join(frame.write_json() for frame in trace.tables.values())
     assert "hf_secret" not in everything
 
@@ -285,7 +328,15 @@ def test_host_rows_with_a_stream_argument_are_not_device_work(tmp_path: Path) ->
 
 
 def test_gpu_copies_of_annotations_are_neither_work_nor_ranges(tmp_path: Path) -> None:
-    copy = {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#1", "pid": 0, "tid": 7, "ts": 1, "dur": 9}
+    copy = {
+        "ph": "X",
+        "cat": "gpu_user_annotation",
+        "name": "ProfilerStep#1",
+        "pid": 0,
+        "tid": 7,
+        "ts": 1,
+        "dur": 9,
+    }
     trace = parse(tmp_path, document([copy, kernel(3, 1), annotation(0, 20, "ProfilerStep#1")]))
     assert (len(trace.table("ops")), len(trace.table("ranges"))) == (1, 1)
 
@@ -303,7 +354,10 @@ def test_old_categories_and_text_thread_ids_read_like_new_ones(tmp_path: Path) -
 def test_rocm_rows_keep_stream_zero_and_hex_streams(tmp_path: Path) -> None:
     zero = kernel(1, 1) | {"args": {"device": 2, "stream": 0, "correlation": 5, "kind": "Dispatch Kernel"}}
     hexed = kernel(2, 1) | {"args": {"device": 2, "stream": "0x0", "correlation": 6}}
-    copied = kernel(3, 1, name="CopyHostToDevice") | {"cat": "gpu_memcpy", "args": {"device": 2, "kind": "HtoD"}}
+    copied = kernel(3, 1, name="CopyHostToDevice") | {
+        "cat": "gpu_memcpy",
+        "args": {"device": 2, "kind": "HtoD"},
+    }
     ops = parse(tmp_path, document([zero, hexed, copied])).table("ops")
     assert ops["stream"].to_list()[:2] == [0, 0]
     assert ops["copy_kind"].to_list() == [None, None, "HtoD"]
@@ -345,9 +399,18 @@ def test_long_names_are_bounded(tmp_path: Path) -> None:
 
 
 def test_counters_become_one_row_per_series(tmp_path: Path) -> None:
-    sample = {"ph": "C", "name": "GPU 0 Utilization", "pid": 0, "ts": 5, "args": {"": 0.5, "SM": 3, "label": "text"}}
+    sample = {
+        "ph": "C",
+        "name": "GPU 0 Utilization",
+        "pid": 0,
+        "ts": 5,
+        "args": {"": 0.5, "SM": 3, "label": "text"},
+    }
     counters = parse(tmp_path, document([sample, kernel(1, 1)])).table("counters")
-    assert counters.select("metric", "value").rows() == [("GPU 0 Utilization", 0.5), ("GPU 0 Utilization SM", 3.0)]
+    assert counters.select("metric", "value").rows() == [
+        ("GPU 0 Utilization", 0.5),
+        ("GPU 0 Utilization SM", 3.0),
+    ]
 
 
 # --- communication metadata ---------------------------------------------------------------------------
@@ -371,20 +434,28 @@ def test_lists_that_the_profiler_cut_are_never_taken_for_whole_ones(tmp_path: Pa
     cut = "[" + ", ".join(map(str, range(30))) + ", ...]"
     args = A2A | {"In split size": cut, "Process Group Ranks": cut, "Group size": 64}
     groups = [{"pg_name": "7", "pg_desc": "ep", "pg_size": 64, "ranks": list(range(64))}]
-    trace = parse(tmp_path, document([kernel(1, 1, **args)], distributedInfo={"rank": 0, "pg_config": groups}))
+    trace = parse(
+        tmp_path, document([kernel(1, 1, **args)], distributedInfo={"rank": 0, "pg_config": groups})
+    )
     call = trace.table("comm_calls").row(0, named=True)
     assert (call["in_splits"], call["splits_complete"]) == (None, False)
     assert call["group_ranks"] == list(range(64)), "the group table has what the event cut"
 
 
 def host_call(ts: float, dur: float, external_id: int, **args: Any) -> dict[str, Any]:
-    details = {"External id": external_id, "Rank": 3, "Global rank start": 0, "Global rank stride": 1} | A2A | args
+    details = (
+        {"External id": external_id, "Rank": 3, "Global rank start": 0, "Global rank stride": 1} | A2A | args
+    )
     return {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": 42, "tid": 42, "ts": ts, "dur": dur,
             "args": details}  # fmt: skip
 
 
 def test_a_bare_kernel_takes_the_metadata_of_the_host_call_with_its_external_id(tmp_path: Path) -> None:
-    events = [host_call(0, 10, 55), kernel(20, 5, **{"External id": 55}), kernel(40, 5, **{"External id": 56})]
+    events = [
+        host_call(0, 10, 55),
+        kernel(20, 5, **{"External id": 55}),
+        kernel(40, 5, **{"External id": 56}),
+    ]
     trace = parse(tmp_path, document(events))
     assert trace.table("comm_calls").select("op", "source", "seq").rows() == [(0, "host_op", 12)]
 
@@ -404,7 +475,10 @@ def test_a_bare_kernel_takes_the_metadata_of_the_host_call_around_its_launch(tmp
 
 def test_the_rank_comes_from_the_best_evidence_there_is(tmp_path: Path) -> None:
     plain, told = [kernel(1, 1)], [kernel(1, 1), host_call(0, 1, 5)]
-    assert parse(tmp_path, document(told, distributedInfo={"rank": 9}), "rank4.json").facts.rank_source == "distributedInfo"
+    assert (
+        parse(tmp_path, document(told, distributedInfo={"rank": 9}), "rank4.json").facts.rank_source
+        == "distributedInfo"
+    )
     by_call = parse(tmp_path, document(told), "rank4.json").facts
     assert (by_call.rank, by_call.rank_source) == (3, "record_param_comms")
     by_name = parse(tmp_path, document(plain), "trace_rank4_step4.json").facts

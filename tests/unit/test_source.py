@@ -27,7 +27,9 @@ def drained(path: Path, size: int = 100_000) -> tuple[bytes, str | None]:
 @pytest.mark.parametrize("size", [1000, 1 << 16, 1 << 22])
 def test_gzip_members_follow_each_other_and_padding_is_ignored(tmp_path: Path, size: int) -> None:
     path = tmp_path / "t"
-    path.write_bytes(gzip.compress(TEXT[:900_000]) + gzip.compress(TEXT[900_000:]) + b"\x00" * 700 + b"garbage")
+    path.write_bytes(
+        gzip.compress(TEXT[:900_000]) + gzip.compress(TEXT[900_000:]) + b"\x00" * 700 + b"garbage"
+    )
     assert drained(path, size) == (TEXT, None)
 
 

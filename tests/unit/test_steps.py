@@ -47,7 +47,9 @@ def launches(*rows: tuple[int, int]) -> pl.DataFrame:
 
 
 def test_profiler_steps_win_over_other_marks() -> None:
-    marks = ranges(("iteration 4", 0, 50, 4, "step"), ("ProfilerStep#7", 10, 40, 7, "step"), ("x", 0, 9, None, "other"))
+    marks = ranges(
+        ("iteration 4", 0, 50, 4, "step"), ("ProfilerStep#7", 10, 40, 7, "step"), ("x", 0, 9, None, "other")
+    )
     host = host_steps(marks)
     assert host.select("step", "ts_ns", "dur_ns", "source").rows() == [(7, 10, 30, "ProfilerStep")]
 
@@ -67,7 +69,11 @@ def test_without_marks_the_optimizer_ends_the_steps_and_both_ends_are_parts() ->
         ("forward", 131, 150, None, "other"),
     )
     host = host_steps(marks)
-    assert host.select("ts_ns", "dur_ns", "whole").rows() == [(0, 30, False), (30, 100, True), (130, 20, False)]
+    assert host.select("ts_ns", "dur_ns", "whole").rows() == [
+        (0, 30, False),
+        (30, 100, True),
+        (130, 20, False),
+    ]
 
 
 def test_an_optimizer_seen_once_marks_nothing() -> None:

@@ -23,9 +23,9 @@ from traceview import units
         (4_160_000, "4.16 ms"),
         (61_234_000_000, "61.2 s"),
         (-2_500_000, "-2.50 ms"),
-        (None, "–"),  # noqa: RUF001 - the dash that means "unknown"
-        (math.nan, "–"),  # noqa: RUF001 - the dash that means "unknown"
-        (math.inf, "–"),  # noqa: RUF001 - the dash that means "unknown"
+        (None, "–"),
+        (math.nan, "–"),
+        (math.inf, "–"),
     ],
 )
 def test_a_duration_has_three_digits_and_the_unit_of_its_rounded_value(ns: float | None, text: str) -> None:

@@ -66,12 +66,16 @@ EXCHANGES = Table(
         "group_key": Column(pl.String(), "identity of the group over ranks", nullable=True),
         "sent_bytes": Column(_I64, "sent to other ranks: the own slice left out", "bytes", nullable=True),
         "received_bytes": Column(_I64, "received from other ranks", "bytes", nullable=True),
-        "scale_out_bytes": Column(_I64, "of the sent ones, to other scale-up domains", "bytes", nullable=True),
+        "scale_out_bytes": Column(
+            _I64, "of the sent ones, to other scale-up domains", "bytes", nullable=True
+        ),
         "bytes_method": Column(pl.Enum(BYTES_METHODS), "how off-rank bytes were found", nullable=True),
         "hidden_ns": Column(_I64, "of the op, under compute", "ns", nullable=True),
-        "alone_start_ns": Column(_TIMES, "starts of the stretches in which this op alone is exposed", "ns", nullable=True),
+        "alone_start_ns": Column(
+            _TIMES, "starts of the stretches in which this op alone is exposed", "ns", nullable=True
+        ),
         "alone_end_ns": Column(_TIMES, "their ends", "ns", nullable=True),
-        "several_ns": Column(_I64, "exposed time shared by several ops, in the row of a window", "ns", nullable=True),
+        "several_ns": Column(_I64, "exposed time of a window that several ops share", "ns", nullable=True),
     },
 )
 
@@ -158,7 +162,9 @@ def _with_bytes(comm: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     rows = pl.when(listed["in"].list.sum() > 0).then(listed["in"].list.sum()).otherwise(1)
     far = pl.col("in_bytes") - pl.col("in_bytes") * near // rows
     even_far = pl.col("in_bytes") - pl.col("in_bytes") * pl.col("near").list.len() // pl.col("group_size")
-    method = pl.when(exchange & whole).then(pl.lit("exact")).when(exchange & (pl.col("in_bytes").is_not_null()))
+    method = (
+        pl.when(exchange & whole).then(pl.lit("exact")).when(exchange & (pl.col("in_bytes").is_not_null()))
+    )
     # outside of all steps of a trace that has steps, occurrences cannot be counted
     lost = pl.col("step").is_null() & pl.col("seq").is_null() & pl.lit(len(trace.table("steps")) > 0)
     return joined.with_columns(
@@ -171,15 +177,17 @@ def _with_bytes(comm: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 
 def _groups(comm: pl.DataFrame, rank: int, domain: int) -> pl.DataFrame:
-    """The distinct groups of ``comm`` with ``group_key``, the rank's ``position`` in it, and who is ``near``."""
+    """The distinct groups of ``comm`` with ``group_key``, own ``position``, and who is ``near``."""
     keys = ("group_name", "group_desc", "comm_id", "group_size", "group_ranks")
     distinct = comm.select(keys).unique(maintain_order=True)
     found = [_identity(row, rank, domain) for row in distinct.iter_rows(named=True)]
-    schema = {"group_key": pl.String, "position": pl.Int64, "near": pl.List(pl.Int64)}
+    schema = pl.Schema({"group_key": pl.String(), "position": pl.Int64(), "near": pl.List(pl.Int64())})
     return distinct.hstack(pl.DataFrame(found, schema=schema, orient="row"))
 
 
-def _identity(group: dict[str, object], rank: int, domain: int) -> tuple[str | None, int | None, list[int] | None]:
+def _identity(
+    group: dict[str, object], rank: int, domain: int
+) -> tuple[str | None, int | None, list[int] | None]:
     """Key, own position and positions within the own scale-up domain, of one group."""
     members = group["group_ranks"]
     label = "/".join(str(group[name]) for name in ("group_name", "group_desc") if group[name] is not None)
@@ -238,13 +246,17 @@ def _with_arrivals(aligned: pl.DataFrame, clock: clocks.ClockFit) -> pl.DataFram
     last = pl.col("start_ns").max().over(within)
     runner_up = pl.col("start_ns").top_k(2).min().over(within)
     # on one host the clocks are one: a lead of any size is real; across hosts it must exceed the residual
-    uncertainty = pl.when(pl.col("host").n_unique().over(within) > 1).then(clock.residual_p95_ns or 0).otherwise(0)
+    uncertainty = (
+        pl.when(pl.col("host").n_unique().over(within) > 1).then(clock.residual_p95_ns or 0).otherwise(0)
+    )
     tie = last - runner_up <= uncertainty
     last_rank = pl.col("rank").sort_by("start_ns").last().over(within)
     return ranked.with_columns(
         last_arrival_ns=pl.when("is_complete").then(last),
         last_rank=pl.when(pl.col("is_complete") & ~tie).then(last_rank),
-        instance_end_ns=pl.when("is_complete").then(pl.col("end_ns").median().over(within).round().cast(pl.Int64)),
+        instance_end_ns=pl.when("is_complete").then(
+            pl.col("end_ns").median().over(within).round().cast(pl.Int64)
+        ),
     )
 
 

@@ -37,7 +37,7 @@ class Occupancy:
         return difference(self.comm, self.compute)
 
     def measure(self, spans: Spans) -> Ints:
-        """ns of each window."""
+        """Ns of each window."""
         return total(spans, len(self.windows))
 
 

@@ -26,7 +26,9 @@ def windows(trace: Trace, options: Options) -> pl.DataFrame:
     """
     ops = trace.table("ops")
     end = (pl.col("ts_ns") + pl.col("dur_ns")).max()
-    whole = ops.group_by("rank", "device").agg(ts_ns=pl.col("ts_ns").min(), dur_ns=end - pl.col("ts_ns").min())
+    whole = ops.group_by("rank", "device").agg(
+        ts_ns=pl.col("ts_ns").min(), dur_ns=end - pl.col("ts_ns").min()
+    )
     steps = _chosen(trace, options)
     if not len(steps):
         chosen = whole.with_columns(step=pl.lit(None, pl.Int64))

@@ -46,7 +46,9 @@ RESULT = Table(
         "exposed_copy_ns": Column(_NS, "copies without compute or communication", "ns"),
         "idle_ns": Column(_NS, "nothing runs on the device", "ns"),
         "overlap_ratio": Column(pl.Float64(), "hidden / comm; null without communication", nullable=True),
-        "exposed_comm_ratio": Column(pl.Float64(), "exposed / window; null for an empty window", nullable=True),
+        "exposed_comm_ratio": Column(
+            pl.Float64(), "exposed / window; null for an empty window", nullable=True
+        ),
         "window_count": Column(_NS, "windows (rank × device × step) summed in this row"),
     },
 )
@@ -72,16 +74,23 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
         message = f"breakdown of {trace.facts.path} does not add up; this is a bug in traceview"
         raise AssertionError(message)
     values = (window, compute, comm, comm - exposed, exposed, copy, idle)
-    return PARTIAL.conform(frames.with_columns(pl.Series(name, v) for name, v in zip(MEASURES, values, strict=True)))
+    return PARTIAL.conform(
+        frames.with_columns(pl.Series(name, v) for name, v in zip(MEASURES, values, strict=True))
+    )
 
 
 def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
     """`RESULT` with one row per value of ``options.by``; everything is summed, so rows still add up."""
     keys = [column for grain in options.by for column in GRAINS[grain]]
     sums = [pl.col(name).sum() for name in MEASURES]
-    grouped = partials.group_by(keys).agg(*sums, window_count=pl.len()) if keys else partials.select(*sums, window_count=pl.len())
+    grouped = (
+        partials.group_by(keys).agg(*sums, window_count=pl.len())
+        if keys
+        else partials.select(*sums, window_count=pl.len())
+    )
     ratios = grouped.with_columns(
-        overlap_ratio=_share("hidden_comm_ns", "comm_ns"), exposed_comm_ratio=_share("exposed_comm_ns", "window_ns")
+        overlap_ratio=_share("hidden_comm_ns", "comm_ns"),
+        exposed_comm_ratio=_share("exposed_comm_ns", "window_ns"),
     )
     return RESULT.frame(ratios).sort("rank", "device", "step")
 

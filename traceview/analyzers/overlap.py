@@ -51,9 +51,7 @@ RESULT = Table(
 )
 LABELS = ("axis", "collective", "role", "category", "layer", "phase")
 GRAINS = {"rank": ("rank", "device"), "step": ("step",)} | {label: (label,) for label in LABELS}
-PARTIAL = RESULT.only(
-    "rank", "device", "step", *LABELS, "op_count", *MEASURES, "window_ns"
-)
+PARTIAL = RESULT.only("rank", "device", "step", *LABELS, "op_count", *MEASURES, "window_ns")
 
 
 def measure(trace: Trace, options: Options) -> pl.DataFrame:
@@ -82,7 +80,9 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
         "hidden_ns": in_cells(running.key, running_label, covered(found.compute, running)),
         "exclusive_ns": in_cells(alone.key, alone_label, alone.durations() - covered(found.compute, alone)),
     }
-    grid = frames.select("rank", "device", "step", window_ns="dur_ns").join(names, how="cross", maintain_order="left_right")
+    grid = frames.select("rank", "device", "step", window_ns="dur_ns").join(
+        names, how="cross", maintain_order="left_right"
+    )
     rows = grid.with_columns(pl.Series(name, values) for name, values in measures.items())
     return PARTIAL.frame(rows.with_columns(exposed_ns=pl.col("comm_ns") - pl.col("hidden_ns")))
 

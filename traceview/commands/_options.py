@@ -153,7 +153,14 @@ ASKING = (
 """Options of commands that analyse."""
 
 OUTPUT = (
-    click.option("-f", "--format", type=click.Choice(FORMATS), default="table", show_default=True),
+    click.option(
+        "-f",
+        "--format",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="Form of the result.",
+    ),
     click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the result to this file."),
 )
 """Options of commands that give a result."""

@@ -47,7 +47,7 @@ def deliver(answer: Answer, request: Request) -> None:
     if request.output is None:
         _print(text)
         return
-    from traceview import units  # noqa: PLC0415 - not needed by --help
+    from traceview import units
 
     written = _write(text, request.output)
     if request.verbosity >= 0:
@@ -55,7 +55,7 @@ def deliver(answer: Answer, request: Request) -> None:
 
 
 def _text(answer: Answer, request: Request) -> str:
-    from traceview.reports import delimited, json_, layout  # noqa: PLC0415 - heavy, and --help needs none of it
+    from traceview.reports import delimited, json_, layout
 
     match request.format:
         case "json":

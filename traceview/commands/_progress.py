@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @contextmanager
 def watched(request: Request) -> Iterator[Progress]:
     """A `Progress` for the time of the block."""
-    from traceview.jobs import silent  # noqa: PLC0415 - not needed by --help
+    from traceview.jobs import silent
 
     if not request.progress or request.verbosity < 0:
         yield silent
@@ -38,8 +38,8 @@ def _line(done: int, total: int, label: str, /) -> None:
 
 @contextmanager
 def _bar() -> Iterator[Progress]:
-    from rich import progress as rich  # noqa: PLC0415 - heavy, and only terminals need it
-    from rich.console import Console  # noqa: PLC0415 - heavy, and only terminals need it
+    from rich import progress as rich
+    from rich.console import Console
 
     columns = (
         rich.SpinnerColumn(),
@@ -61,6 +61,6 @@ def _bar() -> Iterator[Progress]:
 
 
 def _name(label: str) -> str:
-    from traceview.reports.printable import printable  # noqa: PLC0415 - not needed by --help
+    from traceview.reports.printable import printable
 
     return printable(Path(label).name)

@@ -24,8 +24,8 @@ def summarized(run: Run, request: Request) -> Summary:
     Raises:
         UsageError: A grain is unknown to both.
     """
-    from traceview import api, registry  # noqa: PLC0415 - heavy, and --help needs none of it
-    from traceview.reports import summary  # noqa: PLC0415 - heavy, and --help needs none of it
+    from traceview import api, registry
+    from traceview.reports import summary
 
     known = registry.analyses()
     check_grains(request.by, [*known["overlap"].grains, *known["breakdown"].grains])
@@ -65,7 +65,7 @@ def check_grains(by: Sequence[str], known: Collection[str]) -> None:
     Raises:
         UsageError: One is not.
     """
-    from traceview.errors import UsageError  # noqa: PLC0415 - beside its use
+    from traceview.errors import UsageError
 
     if unknown := [grain for grain in by if grain not in known]:
         choice = ", ".join(dict.fromkeys(known))
@@ -75,7 +75,7 @@ def check_grains(by: Sequence[str], known: Collection[str]) -> None:
 
 def _coarser(result: Result, by: tuple[str, ...]) -> pl.DataFrame:
     """``result`` in a coarser grain, without looking at the traces again."""
-    from traceview.contracts import Options  # noqa: PLC0415 - heavy, and --help needs none of it
+    from traceview.contracts import Options
 
     analysis = result.analysis
     partials = analysis.partial.conform(result.frame)

@@ -28,7 +28,7 @@ SKIPPED = "input.skipped"
 
 def load(request: Request) -> list[Run]:
     """The runs at the places asked for, each under a name of its own."""
-    from traceview import api  # noqa: PLC0415 - heavy, and --help needs none of it
+    from traceview import api
 
     with watched(request) as progress:
         runs = api.load_runs(
@@ -44,7 +44,7 @@ def load(request: Request) -> list[Run]:
 
 def tagged(frames: Sequence[pl.DataFrame], runs: Sequence[Run]) -> pl.DataFrame:
     """One frame per run as one frame, whose first column names the run."""
-    import polars as pl  # noqa: PLC0415 - heavy, and --help needs none of it
+    import polars as pl
 
     return pl.concat(
         frame.select(pl.lit(run.name).alias("run"), pl.all()) for run, frame in zip(runs, frames, strict=True)
@@ -68,7 +68,7 @@ def leave(request: Request, runs: Sequence[Run], result: pl.DataFrame) -> None:
 
 def _distinct(runs: list[Run]) -> list[Run]:
     """Runs of the same name told apart by their folder."""
-    from traceview.reports.printable import printable  # noqa: PLC0415 - not needed by --help
+    from traceview.reports.printable import printable
 
     seen = Counter(run.name for run in runs)
     names = (run.name if seen[run.name] == 1 else f"{run.name} ({_folder(run)})" for run in runs)
@@ -82,7 +82,7 @@ def _folder(run: Run) -> Path:
 
 def _report_conditions(request: Request, result: pl.DataFrame) -> bool:
     """Prints the rows in which a condition holds; whether there is one."""
-    from traceview.reports.printable import printable  # noqa: PLC0415 - not needed by --help
+    from traceview.reports.printable import printable
 
     holding = False
     for condition in request.fail_on:
@@ -104,9 +104,9 @@ def _is_measure(column: str) -> bool:
 
 def _report_skipped(request: Request, runs: Sequence[Run]) -> bool:
     """Prints which traces were skipped; whether there is one."""
-    import polars as pl  # noqa: PLC0415 - heavy, and --help needs none of it
+    import polars as pl
 
-    from traceview.reports.printable import printable  # noqa: PLC0415 - not needed by --help
+    from traceview.reports.printable import printable
 
     notes = pl.concat([run.notes for run in runs]).filter(pl.col("code") == SKIPPED)
     texts = notes["text"].unique(maintain_order=True).to_list()

@@ -31,9 +31,9 @@ TOOLS = {"nsys": "exports .nsys-rep files, which only its maker can read"}
 @_options.request(_options.OUTPUT, _options.REPORTING)
 def doctor(request: Request) -> None:
     """See the module's docstring."""
-    from traceview.commands import _output  # noqa: PLC0415 - beside what it loads
-    from traceview.reports.layout import Facts  # noqa: PLC0415 - not needed by --help
-    from traceview.schema import DIAGNOSTICS  # noqa: PLC0415 - heavy, and --help needs none of it
+    from traceview.commands import _output
+    from traceview.reports.layout import Facts
+    from traceview.schema import DIAGNOSTICS
 
     rows = _rows()
     answer = _output.Answer(
@@ -49,9 +49,9 @@ def doctor(request: Request) -> None:
 
 def _rows() -> pl.DataFrame:
     """One row per fact: ``name, value`` (null: not found), ``kind``."""
-    import polars as pl  # noqa: PLC0415 - heavy, and --help needs none of it
+    import polars as pl
 
-    from traceview import jobs, store, units  # noqa: PLC0415 - heavy, and --help needs none of it
+    from traceview import jobs, store, units
 
     cache = store.default_folder()
     facts: list[tuple[str, str | None, str]] = [

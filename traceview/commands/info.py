@@ -26,8 +26,8 @@ Examples:
 @_options.request(_options.READING, _options.OUTPUT, _options.REPORTING)
 def info(request: Request) -> None:
     """See the module's docstring."""
-    from traceview.commands import _output, _traces  # noqa: PLC0415 - beside what they load
-    from traceview.reports import inventory, text  # noqa: PLC0415 - heavy, and --help needs none of it
+    from traceview.commands import _output, _traces
+    from traceview.reports import inventory, text
 
     runs = _traces.load(request)
     found = [inventory.take(run) for run in runs]

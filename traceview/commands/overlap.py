@@ -30,10 +30,10 @@ Examples:
 @_options.request(_options.READING, _options.ASKING, _options.OUTPUT, _options.REPORTING)
 def overlap(request: Request) -> None:
     """See the module's docstring."""
-    from traceview import api  # noqa: PLC0415 - heavy, and --help needs none of it
-    from traceview.analyzers.overlap import ANALYSIS  # noqa: PLC0415 - heavy, and --help needs none of it
-    from traceview.commands import _output, _questions, _traces  # noqa: PLC0415 - beside what they load
-    from traceview.reports.about import About  # noqa: PLC0415 - heavy, and --help needs none of it
+    from traceview import api
+    from traceview.analyzers.overlap import ANALYSIS
+    from traceview.commands import _output, _questions, _traces
+    from traceview.reports.about import About
 
     for condition in request.fail_on:
         condition.check(ANALYSIS.result)
@@ -54,8 +54,8 @@ def overlap(request: Request) -> None:
 
 
 def _blocks(runs: Sequence[Run], request: Request) -> list[Block]:
-    from traceview.commands._questions import summarized  # noqa: PLC0415 - only the table format needs it
-    from traceview.reports import text  # noqa: PLC0415 - only the table format needs it
+    from traceview.commands._questions import summarized
+    from traceview.reports import text
 
     found = [summarized(run, request) for run in runs]
     return [block for one in found for block in text.overlap(one, every_notice=request.verbosity > 0)]

@@ -34,8 +34,8 @@ Examples:
 @_options.request(_options.READING, _options.ASKING, _options.OUTPUT, _options.REPORTING)
 def summary(request: Request) -> None:
     """See the module's docstring."""
-    from traceview.analyzers import breakdown, overlap  # noqa: PLC0415 - heavy, and --help needs none of it
-    from traceview.commands import _output, _questions, _traces  # noqa: PLC0415 - beside what they load
+    from traceview.analyzers import breakdown, overlap
+    from traceview.commands import _output, _questions, _traces
 
     for condition in request.fail_on:
         condition.check(breakdown.RESULT)
@@ -48,12 +48,12 @@ def summary(request: Request) -> None:
 
 
 def _answer(runs: Sequence[Run], found: Sequence[Summary], request: Request) -> Answer:
-    import polars as pl  # noqa: PLC0415 - heavy, and --help needs none of it
+    import polars as pl
 
-    from traceview.commands._output import Answer  # noqa: PLC0415 - beside what it holds
-    from traceview.commands._traces import diagnostics, tagged  # noqa: PLC0415 - beside what they make
-    from traceview.reports.findings import table  # noqa: PLC0415 - heavy, and --help needs none of it
-    from traceview.reports.summary import STEP_TIMES  # noqa: PLC0415 - heavy, and --help needs none of it
+    from traceview.commands._output import Answer
+    from traceview.commands._traces import diagnostics, tagged
+    from traceview.reports.findings import table
+    from traceview.reports.summary import STEP_TIMES
 
     breakdown = tagged([one.breakdown for one in found], runs)
     times = [
@@ -83,6 +83,6 @@ def _run(found: Summary) -> dict[str, Any]:
 
 
 def _blocks(found: Sequence[Summary], request: Request) -> list[Block]:
-    from traceview.reports import text  # noqa: PLC0415 - only the table format needs it
+    from traceview.reports import text
 
     return [block for one in found for block in text.summary(one, every_notice=request.verbosity > 0)]

@@ -27,7 +27,14 @@ Examples:
 
 @click.command(help=__doc__, epilog=EXAMPLES)
 @click.argument("preset", required=False)
-@click.option("-o", "--output", "directory", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
+@click.option(
+    "-o",
+    "--output",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write the traces and truth.json here.",
+)
 @click.option("--list", "listing", is_flag=True, help="List the presets.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the random draws.")
 @_options.request(_options.REPORTING)
@@ -35,7 +42,7 @@ def synth(
     request: Request, *, preset: str | None, directory: Path | None, listing: bool, seed: int | None
 ) -> None:
     """See the module's docstring."""
-    from traceview.synth import PRESETS, write  # noqa: PLC0415 - heavy, and --help needs none of it
+    from traceview.synth import PRESETS, write
 
     if listing:
         for name, workload in PRESETS.items():
@@ -52,7 +59,7 @@ def synth(
 
 
 def _report(paths: list[Path], directory: Path, request: Request) -> None:
-    from traceview import units  # noqa: PLC0415 - not needed by --help
+    from traceview import units
 
     for path in paths:
         click.echo(path)
