@@ -22,11 +22,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("traces")
 
 
+def _trace_folder() -> Path:
+    named = os.environ.get("TRACEVIEW_TRACES")
+    return Path(named) if named else CHECKOUT.parent / "shared" / "traces"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for ``public_file`` runs once per public PyTorch trace file, and is named after it."""
+    if "public_file" in metafunc.fixturenames:
+        root = _trace_folder() / "pytorch"
+        files = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.gz"))
+        metafunc.parametrize("public_file", files)
+
+
 @pytest.fixture(scope="session")
 def traces() -> Path:
     """The folder of public traces."""
-    named = os.environ.get("TRACEVIEW_TRACES")
-    folder = Path(named) if named else CHECKOUT.parent / "shared" / "traces"
+    folder = _trace_folder()
     if not folder.is_dir():
         pytest.skip(f"no public traces at {folder}; set TRACEVIEW_TRACES to their folder")
     return folder
