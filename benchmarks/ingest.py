@@ -2,9 +2,10 @@
 
 Usage: python benchmarks/ingest.py [TRACE ...] [--mb 300] [--repeat 3] [--peers hta,traceinsight]
 
-Every measurement is a fresh process: CPU seconds (user + system), wall seconds and peak RSS, imports
-included in neither time. Peers are installed into a virtual environment of their own under the folder
-given by --work. Without TRACE a synthetic file of --mb megabytes is written first.
+Every measurement is a fresh process: CPU seconds (user + system), wall seconds and peak RSS. Imports and a
+small trace read first to warm up count in neither time; all tools read the same uncompressed bytes. Peers
+are installed into a virtual environment of their own under the folder given by --work. Without TRACE a
+synthetic file of --mb megabytes is written first.
 """
 
 from __future__ import annotations
@@ -22,17 +23,23 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from traceview.synth import PRESETS, write
+
 TRACEVIEW = """
 import json, resource, sys, time
 import polars, numpy, msgspec, traceview as tv
 from traceview import registry
 from traceview.classify import Classifier
 registry.parsers(); registry.analyses(); Classifier.default()
+def work(path):
+    run = tv.load(path, workers=1, cache=None)
+    tv.breakdown(run, steps="all")
+    tv.overlap(run, by=("axis", "collective"), steps="all")
+
+work(sys.argv[2])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 wall, cpu = time.perf_counter(), time.process_time()
-run = tv.load(sys.argv[1], workers=1, cache=None)
-tv.breakdown(run, steps="all")
-tv.overlap(run, by=("axis", "collective"), steps="all")
+work(sys.argv[1])
 took = time.perf_counter() - wall, time.process_time() - cpu
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps({"wall": took[0], "cpu": took[1], "peak_mb": peak / 1024, "base_mb": before / 1024}))
@@ -43,12 +50,16 @@ import json, os, resource, sys, time, warnings
 warnings.filterwarnings("ignore")
 import logging; logging.disable(logging.CRITICAL)
 from hta.trace_analysis import TraceAnalysis
+def work(path):
+    folder = os.path.dirname(path)
+    run = TraceAnalysis(trace_files={0: path}, trace_dir=folder, include_last_profiler_step=True)
+    run.get_comm_comp_overlap(visualize=False)
+    run.get_temporal_breakdown(visualize=False)
+
+work(sys.argv[2])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 wall, cpu = time.perf_counter(), time.process_time()
-folder = os.path.dirname(sys.argv[1])
-run = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir=folder, include_last_profiler_step=True)
-run.get_comm_comp_overlap(visualize=False)
-run.get_temporal_breakdown(visualize=False)
+work(sys.argv[1])
 took = time.perf_counter() - wall, time.process_time() - cpu
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -73,12 +84,15 @@ class Measured:
     base_mb: float
 
 
+def small(folder: Path) -> Path:
+    """One rank of a synthetic run, for warming up."""
+    write(PRESETS["ep8-nccl-overlap"], folder / "seed", compress=False)
+    return folder / "seed" / "rank0_trace.json"
+
+
 def synthetic(folder: Path, megabytes: int) -> Path:
     """A Kineto file of about ``megabytes``: one rank of a synthetic run, its window repeated in time."""
-    from traceview.synth import PRESETS, write  # noqa: PLC0415 - only this benchmark input needs it
-
-    write(PRESETS["ep8-nccl-overlap"], folder / "seed", compress=False)
-    seed = next(path for path in sorted((folder / "seed").glob("*.json")) if path.name != "truth.json")
+    seed = small(folder)
     document = json.loads(seed.read_bytes())
     events = document["traceEvents"]
     stamps = [event["ts"] for event in events if "ts" in event]
@@ -118,12 +132,12 @@ def peer_python(work: Path, name: str) -> Path:
     return python
 
 
-def measure(python: Path | str, program: str, trace: Path, repeat: int) -> Measured | None:
-    """Medians over ``repeat`` fresh processes; None when the tool fails on the file."""
+def measure(python: Path | str, program: str, files: tuple[Path, Path], repeat: int) -> Measured | None:
+    """Medians over ``repeat`` fresh processes; ``files`` are the trace and one to warm up with."""
     runs = []
     for _ in range(repeat):
         done = subprocess.run(
-            [python, "-c", program, str(trace)], capture_output=True, text=True, check=False
+            [python, "-c", program, *map(str, files)], capture_output=True, text=True, check=False
         )
         if done.returncode:
             print(f"  failed: {done.stderr.strip().splitlines()[-1] if done.stderr else done.returncode}")
@@ -148,6 +162,7 @@ def main() -> None:
     chosen = parser.parse_args()
     chosen.work.mkdir(parents=True, exist_ok=True)
     traces = chosen.traces or [synthetic(chosen.work, chosen.mb)]
+    warm = small(chosen.work)
     peers = [name for name in chosen.peers.split(",") if name]
     print(
         f"{'trace':42} {'tool':14} {'MB':>6} {'wall s':>7} {'CPU s':>7} {'peak MB':>8} {'x CPU':>6}"
@@ -156,12 +171,12 @@ def main() -> None:
     for trace in traces:
         plain = _plain(trace, chosen.work)
         size = plain.stat().st_size / 1e6
-        ours = measure(sys.executable, TRACEVIEW, plain, chosen.repeat)
+        ours = measure(sys.executable, TRACEVIEW, (plain, warm), chosen.repeat)
         if ours is None:
             continue
         _print(trace.name, "traceview", size, ours, ours)
         for name in peers:
-            theirs = measure(peer_python(chosen.work, name), PEERS[name][1], plain, chosen.repeat)
+            theirs = measure(peer_python(chosen.work, name), PEERS[name][1], (plain, warm), chosen.repeat)
             if theirs:
                 _print("", name, size, theirs, ours)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
 _BY_KEYS = (
     ({"nodes", "schema"}, "a PyTorch execution trace (ET)", "pass the Kineto trace recorded beside it"),
@@ -26,14 +26,14 @@ _BY_HEAD = (
 
 
 def describe(
-    head: bytes, keys: Collection[str], categories: Mapping[str | None, int], event_count: int
+    head: bytes, keys: Collection[str], categories: Collection[str | None], event_count: int
 ) -> tuple[str, str]:
     """What the document is and what to pass instead.
 
     Args:
         head: Its first bytes.
         keys: Top-level keys found before the events (all keys when there is no event list).
-        categories: Categories of complete events, with counts; None is "no category".
+        categories: Categories of complete events; None is "no category".
         event_count: Events of any phase.
     """
     for wanted, what, hint in _BY_KEYS:
@@ -44,7 +44,7 @@ def describe(
             return what, hint
     if not event_count:
         return "JSON without trace events", "pass the file that torch.profiler exported"
-    if not sum(categories.values()):
+    if not categories:
         what = "a Chrome trace without complete ('X') events, so it holds no device work traceview can read"
         return what, "pass a torch.profiler (Kineto) trace"
     if set(categories) == {None}:

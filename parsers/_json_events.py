@@ -15,7 +15,6 @@ import json
 import math
 import operator
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -343,7 +342,7 @@ class Scan:
     lost_events: int = 0
     lost_bytes: int = 0
     event_count: int = 0
-    categories: Counter[str | None] = field(default_factory=Counter)
+    categories: set[str | None] = field(default_factory=set)
 
 
 Batch = dict[str, pl.DataFrame]
@@ -381,8 +380,7 @@ def scan(stream: ByteStream, result: Scan) -> Iterator[Batch]:
         result.event_count += len(chunk)
         result.categories.update(categories)
         yield _columns(chunk, categories)
-    for other in (CounterEvent.cat, *_NO_CATEGORY.values()):
-        result.categories.pop(other, None)
+    result.categories -= {CounterEvent.cat, *_NO_CATEGORY.values()}
     result.top_level_keys = frozenset(events.header)
     result.header = {key: value for key, value in events.header.items() if key in HEADER_KEYS}
     result.has_events, result.truncated = events.has_events, events.truncated

@@ -54,7 +54,7 @@ class Kineto:
         with source.open() as stream:
             batches = list(scan(stream, found))
             damage = stream.damage
-        if not found.has_events or not KINETO_CATEGORIES & set(found.categories):
+        if not found.has_events or not KINETO_CATEGORIES & found.categories:
             what, hint = _foreign.describe(
                 source.head, found.top_level_keys, found.categories, found.event_count
             )

@@ -26,6 +26,7 @@ ENDING_TOGETHER = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all")
 """Collectives that fit the clock; broadcasts, reduces and transfers end at different times."""
 
 _ROUNDS = 12
+_SETTLED_NS = 1.0  # a round that moves no stamp further than this is the last
 _HUBER = 1.5  # residuals beyond this many robust standard deviations count linearly, not squared
 _MIN_DRIFT_SPAN_NS = 50_000_000  # over less time a drift cannot be told from an offset
 _MIN_DRIFT_INSTANCES = 20
@@ -103,9 +104,12 @@ def _solve(
     with_drift = np.ptp(end) >= _MIN_DRIFT_SPAN_NS and equation.max() + 1 >= _MIN_DRIFT_INSTANCES
     weight = np.ones(len(rows))
     offset, drift = np.zeros(n_hosts), np.zeros(n_hosts)
+    corrected = end
     for _ in range(_ROUNDS):
         offset, drift = _least_squares(host, equation, end, weight, component, with_drift=with_drift)
-        corrected = end + offset[host] + drift[host] * end
+        before, corrected = corrected, end + offset[host] + drift[host] * end
+        if np.abs(corrected - before).max() < _SETTLED_NS:
+            break
         center = np.bincount(equation, weight * corrected) / np.bincount(equation, weight)
         left = np.abs(corrected - center[equation])
         scale = max(1.4826 * float(np.median(left)), 1.0)

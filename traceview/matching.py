@@ -87,7 +87,7 @@ def _uneven(numbered: pl.DataFrame) -> pl.DataFrame:
 
 def _aligned(numbered: pl.DataFrame) -> pl.DataFrame:
     """``row, group_key, block, kind, place``: places on the longest rank's sequence; unplaced rows drop."""
-    placed = [block.select("row", *_BLOCK, "kind", "place").clear() for block in [numbered]]
+    placed = [numbered.select("row", *_BLOCK, "kind", "place").clear()]
     for _, block in numbered.group_by(_BLOCK, maintain_order=True):
         sequences = block.group_by("rank", maintain_order=True).agg("row", "kind")
         longest = sequences.sort(pl.col("kind").list.len(), "rank", descending=[True, False])["kind"][
@@ -110,8 +110,16 @@ def _aligned(numbered: pl.DataFrame) -> pl.DataFrame:
 def common_places(sequence: Sequence[int], reference: Sequence[int]) -> list[int | None]:
     """Where each item of ``sequence`` stands in ``reference``, by a longest common subsequence.
 
-    Of several such subsequences the one that matches as late as possible is taken: windows start late more
-    often than they end early. Items without a counterpart are None.
+    Of several such subsequences the latest is taken: windows start late more often than they end early.
+    Items without a counterpart are None.
+    """
+    # the search prefers the earliest subsequence, so it is done backwards
+    backwards = _earliest_places(sequence[::-1], reference[::-1])
+    return [None if place is None else len(reference) - 1 - place for place in backwards[::-1]]
+
+
+def _earliest_places(sequence: Sequence[int], reference: Sequence[int]) -> list[int | None]:
+    """As `common_places`, but the earliest one.
 
     Source: bit-parallel LCS (Hyyrö 2004); one machine-word operation covers 64 cells of the table.
     """

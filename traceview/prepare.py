@@ -35,11 +35,11 @@ ORPHAN_SHARE = 0.01
 def prepare(trace: Trace, classifier: Classifier) -> Trace:
     """The trace with complete `OPS`, `RANGES`, `GROUPS`, and with `STEPS` and `COLLECTIVE_OPS`."""
     launches = trace.table("launches")
-    ranges = _with_meaning(trace.table("ranges"), name_column="raw_name")
+    ranges, operators = _with_meaning(trace.table("ranges"), trace.table("host_ops"))
     host = host_steps(ranges)
     ops = with_launch(classifier.annotate(trace.table("ops")), launches)
     ops = ops.with_columns(step_of_launch(host, ops["launch_ts_ns"]))
-    ops = with_context(ops, _contexts(ranges, trace.table("host_ops")))
+    ops = with_context(ops, pl.concat([ranges, operators]))
     world_size = trace.facts.world_size
     groups = with_axis(
         trace.table("groups"), desc="group_desc", name="group_name", size="group_size", world_size=world_size
@@ -55,18 +55,19 @@ def prepare(trace: Trace, classifier: Classifier) -> Trace:
     return prepared.with_diagnostics(*_notes(prepared))
 
 
-def _with_meaning(frame: pl.DataFrame, *, name_column: str) -> pl.DataFrame:
-    """Rows beside what the vocabulary reads from their names; each distinct name is read once."""
-    meaning = parse(frame[name_column].unique()).rename({"raw_name": name_column})
-    return frame.join(meaning, on=name_column, how="left", maintain_order="left")
+def _with_meaning(ranges: pl.DataFrame, host_ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The ranges beside what their names mean; and, as further ranges, the operators whose names tell any.
 
-
-def _contexts(ranges: pl.DataFrame, host_ops: pl.DataFrame) -> pl.DataFrame:
-    """Ranges and those host operators whose names tell a phase or a part."""
-    told = _with_meaning(host_ops.rename({"name": "raw_name"}), name_column="raw_name")
-    told = told.filter(pl.col("phase").is_not_null() | pl.col("part").is_not_null())
+    Each distinct name is read once.
+    """
     domain = pl.lit("operator").cast(RANGES.columns["domain"].dtype)
-    return pl.concat([ranges, told.with_columns(domain=domain).select(ranges.columns)])
+    operators = host_ops.rename({"name": "raw_name"}).with_columns(domain=domain)
+    meaning = parse(pl.concat([ranges["raw_name"], operators["raw_name"]]).unique())
+    named, told = (
+        frame.join(meaning, on="raw_name", how="left", maintain_order="left") for frame in (ranges, operators)
+    )
+    tells = pl.col("phase").is_not_null() | pl.col("part").is_not_null()
+    return named, told.filter(tells).select(named.columns)
 
 
 def _notes(trace: Trace) -> Iterator[pl.DataFrame]:

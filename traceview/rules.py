@@ -26,6 +26,7 @@ MAX_NAME_CHARS = 4096
 """Names are cut to this length before they are matched; a longer one is template noise or hostile."""
 
 RULE_ID = "rule_id"
+_BLOCK = 24  # rules tried in one query
 _OWN_FIELDS = frozenset({"id", "pattern", "source"})
 
 
@@ -122,13 +123,17 @@ class RuleTable:
         rows = pl.DataFrame({"row": pl.int_range(len(distinct), eager=True), "name": distinct})
         pending = rows.select("row", text=pl.col("name").cast(pl.String).str.slice(0, MAX_NAME_CHARS))
         matched = [self._nothing()]
-        for rule in self.rules:
+        # a block of rules is one query: compiling patterns and starting queries is what costs here
+        for first in range(0, len(self.rules), _BLOCK):
             if pending.is_empty():
                 break
-            hit = pending["text"].str.contains(rule.pattern)
-            if hit.any():
-                matched.append(_matched(rule, pending.filter(hit)))
-                pending = pending.filter(~hit)
+            block = self.rules[first : first + _BLOCK]
+            winner = pending.select(_first_match(block)).to_series()
+            matched += [
+                _matched(block[place], pending.filter(winner == place))
+                for place in winner.drop_nulls().unique().to_list()
+            ]
+            pending = pending.filter(winner.is_null())
         verdicts = pl.concat(matched, how="diagonal")
         return rows.join(verdicts, on="row", how="left", maintain_order="left").drop("row")
 
@@ -137,6 +142,12 @@ class RuleTable:
         groups = [name for rule in self.rules for name in rule.groups]
         texts = dict.fromkeys([RULE_ID, *self.fields, *groups], pl.String())
         return pl.DataFrame(schema={"row": pl.Int64(), **texts})
+
+
+def _first_match(rules: Sequence[Rule]) -> pl.Expr:
+    """Place of the first of ``rules`` that matches ``text``; null where none does."""
+    tests = enumerate(pl.col("text").str.contains(rule.pattern) for rule in rules)
+    return pl.coalesce(pl.when(test).then(pl.lit(place)) for place, test in tests)
 
 
 def _matched(rule: Rule, hits: pl.DataFrame) -> pl.DataFrame:

@@ -28,7 +28,9 @@ WHOLE = ("ep8-nccl", "ep8-nccl-shared", "ep8-deepep", "ep8-deepep-overlap", "ep8
 
 
 @pytest.fixture(scope="module", params=WHOLE)
-def known(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]]:
+def known(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, dict[str, Any]]:
     folder: Path = tmp_path_factory.mktemp(request.param)
     write(PRESETS[request.param], folder)
     return tv.load(folder), json.loads((folder / "truth.json").read_text())
@@ -70,7 +72,9 @@ def test_every_op_has_its_category(known: tuple[Any, dict[str, Any]]) -> None:
         assert mine == rank["all"]["op_count_by_category"]
 
 
-def test_every_exchange_has_its_layer_phase_microbatch_step_and_direction(known: tuple[Any, dict[str, Any]]) -> None:
+def test_every_exchange_has_its_layer_phase_microbatch_step_and_direction(
+    known: tuple[Any, dict[str, Any]],
+) -> None:
     run, truth = known
     columns = ("collective", "role", "axis", "layer", "phase", "microbatch", "step")
     rank = run.ranks[0]
@@ -78,7 +82,9 @@ def test_every_exchange_has_its_layer_phase_microbatch_step_and_direction(known:
     mine = [instance for instance in truth["collectives"] if rank in instance["group_ranks"]]
     expected = sorted(mine, key=lambda one: one["start_ns"][one["group_ranks"].index(rank)])
     assert len(found) == len(expected) > 20
-    wanted = pl.DataFrame([{name: one[name] for name in columns} for one in expected], infer_schema_length=None)
+    wanted = pl.DataFrame(
+        [{name: one[name] for name in columns} for one in expected], infer_schema_length=None
+    )
     for column in columns:
         assert found[column].cast(wanted[column].dtype).to_list() == wanted[column].to_list(), column
 

@@ -262,7 +262,9 @@ def _with_arrivals(aligned: pl.DataFrame, clock: clocks.ClockFit) -> pl.DataFram
 
 def _with_waits(ranked: pl.DataFrame) -> pl.DataFrame:
     """Waiting and transferring apart, whole and exposed."""
-    wait = pl.min_horizontal(pl.col("last_arrival_ns") - pl.col("start_ns"), "dur_ns")
+    # a rank whose op ended before the last arrival (a misjudged clock, a torn exchange) waited all along
+    ahead = pl.min_horizontal(pl.col("last_arrival_ns") - pl.col("start_ns"), "dur_ns")
+    wait = pl.when(pl.col("last_arrival_ns").is_not_null()).then(ahead)
     turn = pl.col("last_arrival_ns") - pl.col("shift_ns")  # the last arrival on the rank's own clock
     with_turn = ranked.with_row_index("row").with_columns(
         wait_ns=wait, transfer_ns=pl.col("dur_ns") - wait, turn_ns=turn
