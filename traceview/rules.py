@@ -42,6 +42,8 @@ class Field:
 class Rule:
     """One rule: a name that matches ``pattern`` gets ``payload``; ``source`` says who writes such names.
 
+    ``pattern`` is the one in the file, its classes narrowed to ASCII.
+
     ``groups`` are the named groups of the pattern, in order.
     """
 
@@ -165,6 +167,18 @@ def _matched(rule: Rule, hits: pl.DataFrame) -> pl.DataFrame:
     return verdict.with_columns(captured).with_columns(both)
 
 
+_ASCII_CLASSES = {r"\w": "[0-9A-Za-z_]", r"\d": "[0-9]", r"\b": r"(?-u:\b)"}
+
+
+def _ascii(pattern: str) -> str:
+    """The pattern with ASCII classes: names of code need no others, and Unicode ones compile 2-3x slower."""
+    for unicode_class, ascii_class in _ASCII_CLASSES.items():
+        pattern = pattern.replace(unicode_class, ascii_class)
+    if any(wide in pattern for wide in (".", "[^", r"\s", r"\S")):
+        return pattern  # these must go on meaning whole characters
+    return pattern.replace("(?i)", "(?i-u)")
+
+
 def _named_groups(pattern: str) -> list[str]:
     """Names of the groups in ``pattern``, in order; raises what polars raises for a bad pattern."""
     groups = pl.Series([""]).str.extract_groups(pattern)
@@ -209,7 +223,7 @@ def _rule(entry: dict[str, Any], number: int, fields: Mapping[str, Field], path:
     except pl.exceptions.ComputeError as error:
         raise RuleError.at(path, label, f"the pattern is no regular expression ({_reason(error)})") from error
     payload = {name: entry.get(name) for name in fields}
-    return Rule(entry["id"], entry["pattern"], entry["source"], payload, groups)
+    return Rule(entry["id"], _ascii(entry["pattern"]), entry["source"], payload, groups)
 
 
 def _reason(error: Exception) -> str:
