@@ -1,4 +1,4 @@
-"""What the user pointed at, as files: a path, a directory, a quoted glob.
+"""What the user pointed at, as files: a path, a directory, a quoted glob, or ``-`` for standard input.
 
 A file that was named is either a trace or an error; a file merely lying in a directory may be something
 else, and is then passed over.
@@ -6,12 +6,18 @@ else, and is then passed over.
 
 from __future__ import annotations
 
+import atexit
 import glob
+import os
+import shutil
+import sys
+import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceview.errors import NoTraceError, ParseError, UnknownFormatError
+from traceview.errors import NoTraceError, ParseError, UnknownFormatError, UsageError
 from traceview.source import Source
 
 if TYPE_CHECKING:
@@ -68,6 +74,12 @@ def candidates(places: Iterable[str | Path]) -> list[Candidate]:
 
 
 def _at(place: str) -> Iterator[Candidate]:
+    if place == "-":
+        yield Candidate(Source(_spooled_stdin()), named=True)
+        return
+    if "://" in place:
+        message = f"'{place}' is remote, and only local files are read.\nHint: copy the traces here first."
+        raise UsageError(message)
     path = Path(place)
     if path.is_file():
         yield Candidate(Source(path), named=True)
@@ -81,6 +93,17 @@ def _at(place: str) -> Iterator[Candidate]:
     if not files:
         raise NoTraceError.at(place, LOOKED_FOR)
     yield from (Candidate(Source(file), named=False) for file in files)
+
+
+@cache
+def _spooled_stdin() -> Path:
+    """Standard input as a file, for parsers read a trace more than once; removed when the process ends."""
+    handle, name = tempfile.mkstemp(prefix="traceview-stdin-")
+    with os.fdopen(handle, "wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    path = Path(name)
+    atexit.register(path.unlink, missing_ok=True)
+    return path
 
 
 def _may_be_trace(file: Path, root: Path) -> bool:
