@@ -66,10 +66,12 @@ def fit(exchanges: pl.DataFrame) -> ClockFit:
     ).select("host", "instance", end_ns=pl.col("ts_ns") + pl.col("dur_ns"))
     hosts = exchanges["host"].unique().sort()
     origin = int(ends["end_ns"].to_numpy().min()) if len(ends) else 0
-    # one value per host and instance: ranks of a host share its clock, so their median is more robust
-    per_host = ends.group_by("instance", "host").agg(pl.col("end_ns").median())
+    # one value per host and instance: ranks of a host share its clock, so their median is more robust; it is
+    # taken since the origin, for a float64 cannot hold an epoch in ns
+    since = pl.col("end_ns") - origin
+    per_host = ends.group_by("instance", "host").agg(since.median().alias("end_ns"))
     shared = per_host.filter(pl.len().over("instance") > 1)
-    offset, drift, component = _solve(shared, hosts, origin)
+    offset, drift, component = _solve(shared, hosts)
     corrections = pl.DataFrame(
         {"host": hosts, "offset_ns": offset, "drift_ppm": drift * 1e6, "component": component}
     )
@@ -84,20 +86,19 @@ def fit(exchanges: pl.DataFrame) -> ClockFit:
 def _residuals(ends: pl.DataFrame, found: ClockFit) -> pl.Series:
     """|corrected end − median of its instance| of every exchange of a shared instance, ns."""
     joined = ends.join(found.corrections, on="host").filter(pl.len().over("instance") > 1)
-    corrected = joined.with_columns(found.aligned("end_ns").alias("end"))
+    since = found.aligned("end_ns") - found.origin_ns  # medians below are float64
+    corrected = joined.with_columns(since.alias("end"))
     return corrected.select((pl.col("end") - pl.col("end").median().over("instance")).abs()).to_series()
 
 
-def _solve(
-    shared: pl.DataFrame, hosts: pl.Series, origin: int
-) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
+def _solve(shared: pl.DataFrame, hosts: pl.Series) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
     """Offset (ns) and drift (ns per ns) of each host, and the component it belongs to."""
     n_hosts = len(hosts)
     place = pl.DataFrame({"host": hosts, "column": np.arange(n_hosts)})
     rows = shared.join(place, on="host").with_columns(pl.col("instance").rank("dense").alias("equation") - 1)
     host = rows["column"].to_numpy()
     equation = rows["equation"].to_numpy().astype(np.int64)
-    end = rows["end_ns"].to_numpy() - origin
+    end = rows["end_ns"].to_numpy()
     component = _components(host, equation, n_hosts)
     if not len(rows):
         return np.zeros(n_hosts), np.zeros(n_hosts), component

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from traceview import clocks, matching
+from traceview import bandwidth, clocks, matching
 from traceview.analyzers._occupancy import occupancy
 from traceview.analyzers._windows import windows
 from traceview.intervals import Ints, Spans, covered, exclusive, gaps, split
@@ -50,6 +50,7 @@ _CARRIED = (
     "resolved_by",
     "confidence",
 )
+_LARGEST_HOST = 8  # a domain larger than this spans hosts, whatever one host lists
 BYTES_METHODS = ("exact", "even")
 """How off-rank bytes were found: from whole split lists, or by assuming that every peer gets the same."""
 
@@ -134,11 +135,16 @@ def _node(trace: Trace) -> int:
 
 
 def scale_up_size(trace: Trace) -> int:
-    """Ranks in one scale-up (NVLink) domain: 72 on the rack-scale systems, else the devices of the host."""
-    name = trace.facts.device_name or ""
-    if "GB200" in name or "GB300" in name:
-        return 72
-    return max(len(trace.table("devices")), 1) if "devices" in trace.tables else 1
+    """Ranks in one scale-up (NVLink) domain.
+
+    Rack-scale systems by their name; else the devices the host listed; a rank that sees only its own device
+    (one visible GPU per process is usual) is taken to sit in the reference system of that device.
+    """
+    by_name = bandwidth.scale_up_ranks(trace.facts.device_name)
+    listed = len(trace.table("devices")) if "devices" in trace.tables else 0
+    if by_name is not None and (by_name > _LARGEST_HOST or listed <= 1):
+        return by_name
+    return max(listed, 1)
 
 
 def _with_bytes(comm: pl.DataFrame, trace: Trace) -> pl.DataFrame:
@@ -254,8 +260,9 @@ def _with_arrivals(aligned: pl.DataFrame, clock: clocks.ClockFit) -> pl.DataFram
     return ranked.with_columns(
         last_arrival_ns=pl.when("is_complete").then(last),
         last_rank=pl.when(pl.col("is_complete") & ~tie).then(last_rank),
+        # the median of differences: a float64 median of epoch stamps would be rounded to 256 ns
         instance_end_ns=pl.when("is_complete").then(
-            pl.col("end_ns").median().over(within).round().cast(pl.Int64)
+            last + (pl.col("end_ns") - last).median().over(within).round().cast(pl.Int64)
         ),
     )
 
