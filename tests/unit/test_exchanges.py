@@ -118,6 +118,12 @@ def test_instances_with_missing_members_are_kept_and_not_used(tmp_path: Path) ->
     assert found["exposed_ns"].sum() > 0
 
 
+def test_a_group_of_unknown_size_is_whole_only_if_all_ranks_of_the_job_are_here(traces: Path) -> None:
+    two_of_128 = _timed(tv.load(traces / "pytorch/facebookresearch-HolisticTraceAnalysis/trace_filter"))
+    assert two_of_128.exchanges["group_key"].count() > 0
+    assert not two_of_128.exchanges["is_complete"].any()
+
+
 def test_one_rank_alone_has_durations_and_no_waits(tmp_path: Path) -> None:
     write(PRESETS["ep8-nccl"], tmp_path)
     found = _timed(tv.load(tmp_path / "rank0_trace.json.gz"))

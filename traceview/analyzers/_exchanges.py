@@ -64,6 +64,7 @@ EXCHANGES = Table(
         "dur_ns": Column(_I64, "duration of the op, or of the window", "ns"),
         "host": Column(pl.String(), "host as recorded, else the node that the rank's number puts it on"),
         "node": Column(pl.Int32(), "scale-up domain (NVLink) by rank number"),
+        "world_size": Column(pl.Int32(), "ranks of the job as recorded", nullable=True),
         "group_key": Column(pl.String(), "identity of the group over ranks", nullable=True),
         "sent_bytes": Column(_I64, "sent to other ranks: the own slice left out", "bytes", nullable=True),
         "received_bytes": Column(_I64, "received from other ranks", "bytes", nullable=True),
@@ -96,7 +97,13 @@ def collect(trace: Trace, options: Options) -> pl.DataFrame:
     looked_at = frames.with_columns(pl.Series("several_ns", _shared(found, comm["op"])))
     rows = pl.concat([placed, looked_at], how="diagonal_relaxed")
     host = trace.facts.host or f"node {_node(trace)}"
-    return EXCHANGES.frame(rows.with_columns(host=pl.lit(host), node=pl.lit(_node(trace))))
+    return EXCHANGES.frame(
+        rows.with_columns(
+            host=pl.lit(host),
+            node=pl.lit(_node(trace)),
+            world_size=pl.lit(trace.facts.world_size, pl.Int32),
+        )
+    )
 
 
 def _exposed(found: Occupancy, ops: pl.Series) -> tuple[Spans, Ints]:
@@ -245,7 +252,8 @@ def _with_arrivals(aligned: pl.DataFrame, clock: clocks.ClockFit) -> pl.DataFram
     """Who of each complete instance arrived last, and when it ended."""
     within = "instance"
     members = pl.len().over(within)
-    expected = pl.coalesce("group_size", members).max().over(within)
+    # a group of unknown size may have any rank of the job in it: it is whole only when all are here
+    expected = pl.coalesce("group_size", "world_size", members).max().over(within)
     one_clock = pl.col("component").n_unique().over(within) == 1
     complete = pl.col("instance").is_not_null() & (members == expected) & one_clock & (members > 1)
     ranked = aligned.with_columns(is_complete=complete)
