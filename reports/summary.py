@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceview.reports.about import About, StepUse
-from traceview.reports.findings import Finding, Total, findings
+from traceview.reports.findings import Evidence, Finding, Total, findings
 from traceview.reports.notices import Notice, notices
 from traceview.reports.statistics import StepTime, step_time
 from traceview.schema import Column, Table
@@ -69,7 +69,7 @@ def summarize(
     windows: pl.DataFrame,
     breakdown: pl.DataFrame,
     collectives: pl.DataFrame,
-    kinds: pl.DataFrame,
+    evidence: Evidence,
 ) -> Summary:
     """What there is to say about ``run``.
 
@@ -78,7 +78,7 @@ def summarize(
         windows: Its `breakdown` by rank and step.
         breakdown: Its `breakdown` in the grain asked for.
         collectives: Its `overlap` in the grain asked for.
-        kinds: Its `overlap` by `findings.KIND`.
+        evidence: What its findings rest on.
     """
     steps = run.table("steps").select(STEPS).collect()
     use = StepUse.of(steps, windows)
@@ -96,5 +96,5 @@ def summarize(
             pl.col("used").fill_null(value=False)
         ),
         notices=tuple(notices(run.diagnostics)),
-        findings=tuple(findings(total, kinds, window="step" if use.used else "window")),
+        findings=tuple(findings(total, evidence, window="step" if use.used else "window")),
     )

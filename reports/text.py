@@ -42,8 +42,21 @@ def summary(found: Summary, *, every_notice: bool = False) -> list[Block]:
         _header(found),
         _breakdown(found),
         *_communication(found),
+        *_findings(found),
         *notes(found.notices, limit=limit, rank_count=len(found.about.ranks)),
         Verdict(found.findings[0].text),
+    ]
+
+
+def _findings(found: Summary) -> list[Note]:
+    """What costs most, in sentences, each with what to try; the verdict has a place of its own."""
+    return [
+        Note(
+            f"{number}. {finding.text}. Try: {finding.advice}."
+            if finding.advice
+            else f"{number}. {finding.text}."
+        )
+        for number, finding in enumerate(found.findings[1:], start=1)
     ]
 
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceview.analyzers import breakdown, overlap
+from traceview.analyzers import breakdown, collectives, experts, overlap, stragglers
 from traceview.reports import delimited, findings, json_, layout, text
 from traceview.reports.about import StepUse
 from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
@@ -154,6 +154,15 @@ def _kinds(*rows: tuple[str, str, str, int, int]) -> pl.DataFrame:
     return overlap.RESULT.frame(listed) if listed else overlap.RESULT.empty()
 
 
+def _evidence(kinds: pl.DataFrame, blame: pl.DataFrame | None = None) -> findings.Evidence:
+    return findings.Evidence(
+        kinds=kinds,
+        latency=collectives.ANALYSIS.result.empty(),
+        blame=stragglers.RESULT.empty() if blame is None else blame,
+        loads=experts.RESULT.empty(),
+    )
+
+
 def test_the_verdict_names_the_most_expensive_kind_per_step() -> None:
     total = _total(window_ns=2000, comm_ns=800, hidden_comm_ns=500, exposed_comm_ns=300, idle_ns=100)
     kinds = _kinds(
@@ -161,7 +170,7 @@ def test_the_verdict_names_the_most_expensive_kind_per_step() -> None:
         ("ep", "all_to_all", "dispatch", 400, 220),
         ("tp", "x", "none", 9, 0),
     )
-    verdict, first, second = findings.findings(total, kinds, window="step")
+    verdict, first, idle, second = findings.findings(total, _evidence(kinds), window="step")
     assert verdict.text.startswith(
         "15.0 % of the step is exposed communication, mostly ep all_to_all dispatch"
     )
@@ -169,6 +178,7 @@ def test_the_verdict_names_the_most_expensive_kind_per_step() -> None:
     assert verdict.text.endswith("62.5 % of communication is hidden.")
     assert (first.axis, first.exposed_ns, first.exposed_per_window_ns) == ("ep", 220, 110)
     assert second.exposed_ratio == 80 / 2000
+    assert (idle.code, idle.exposed_ns) == ("idle", 100)
 
 
 @pytest.mark.parametrize(
@@ -183,14 +193,46 @@ def test_the_verdict_names_the_most_expensive_kind_per_step() -> None:
     ],
 )
 def test_the_verdict_never_divides_by_what_is_not_there(parts: dict[str, int], start: str) -> None:
-    (verdict,) = findings.findings(_total(**parts), _kinds(), window="window")
+    verdict, *_ = findings.findings(_total(**parts), _evidence(_kinds()), window="window")
     assert verdict.text.startswith(start)
 
 
 def test_findings_without_communication_are_null_and_not_zero() -> None:
-    table = findings.table(findings.findings(_total(), _kinds(), window="window"))
+    table = findings.table(findings.findings(_total(), _evidence(_kinds()), window="window"))
     assert table.row(0, named=True)["overlap_ratio"] is None
     assert table.row(0, named=True)["exposed_ratio"] is None
+
+
+def _blame(*rows: tuple[int | None, int, str | None]) -> pl.DataFrame:
+    """Straggler rows from (rank, blamed ns, cause)."""
+    table = stragglers.RESULT
+    zeros = {
+        name: 0 for name, column in table.columns.items() if column.dtype.is_integer() and not column.nullable
+    }
+    plain = zeros | {"last_ratio": 0.0}
+    return table.frame([plain | {"rank": rank, "blamed_ns": ns, "cause": cause} for rank, ns, cause in rows])
+
+
+def test_a_rank_that_stands_out_is_named_with_its_cause_and_others_are_not() -> None:
+    total = _total(window_ns=2000, comm_ns=800, exposed_comm_ns=800)
+    loud = findings.findings(
+        total, _evidence(_kinds(), _blame((5, 90, "late_launch"), (2, 10, None))), window="step"
+    )
+    [late] = [one for one in loud if one.code == "straggler"]
+    assert (late.rank, late.exposed_ns) == (5, 90)
+    assert "late launch" in late.text
+    assert late.advice is not None
+    crowd = _blame(*((rank, 10, None) for rank in range(8)))
+    quiet = findings.findings(total, _evidence(_kinds(), crowd), window="step")
+    assert [one.code for one in quiet] == ["verdict"]
+
+
+def test_at_most_seven_sentences_are_said_the_most_expensive_ones() -> None:
+    total = _total(window_ns=2000, comm_ns=800, exposed_comm_ns=800)
+    kinds = _kinds(*((f"a{n}", "all_reduce", "none", 100, 100 - n) for n in range(12)))
+    said = findings.findings(total, _evidence(kinds), window="step")
+    assert [one.axis for one in said[1:]] == [f"a{n}" for n in range(6)]
+    assert "" not in {one.text for one in said}
 
 
 # --- layout ------------------------------------------------------------------------------------------

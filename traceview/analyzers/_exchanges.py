@@ -77,7 +77,12 @@ EXCHANGES = Table(
             _TIMES, "starts of the stretches in which this op alone is exposed", "ns", nullable=True
         ),
         "alone_end_ns": Column(_TIMES, "their ends", "ns", nullable=True),
-        "several_ns": Column(_I64, "exposed time of a window that several ops share", "ns", nullable=True),
+        "several_ns": Column(
+            _I64,
+            "exposed time of a window shared by ops, or of an op launched in a step not looked at",
+            "ns",
+            nullable=True,
+        ),
     },
 )
 
@@ -89,12 +94,15 @@ def collect(trace: Trace, options: Options) -> pl.DataFrame:
     """`EXCHANGES` of one rank, within the windows asked for."""
     frames = windows(trace, options)
     found = occupancy(trace, frames)
-    comm = trace.table("collectives")
+    everything = trace.table("collectives")
+    comm = everything
     if frames["step"].null_count() == 0:
         comm = comm.filter(pl.col("step").is_in(frames["step"].implode()))
-    measured = comm.join(_per_op(found, comm["op"]), on="op", how="left", maintain_order="left")
+    # alone means alone among all communication, also that of steps not looked at
+    exposed = exposed_stretches(found, everything["op"])
+    measured = comm.join(per_op(found, comm["op"], exposed), on="op", how="left", maintain_order="left")
     placed = _with_bytes(measured, trace)
-    looked_at = frames.with_columns(pl.Series("several_ns", _shared(found, comm["op"])))
+    looked_at = frames.with_columns(pl.Series("several_ns", shared(found, comm["op"], exposed)))
     rows = pl.concat([placed, looked_at], how="diagonal_relaxed")
     host = trace.facts.host or f"node {_node(trace)}"
     return EXCHANGES.frame(
@@ -106,7 +114,7 @@ def collect(trace: Trace, options: Options) -> pl.DataFrame:
     )
 
 
-def _exposed(found: Occupancy, ops: pl.Series) -> tuple[Spans, Ints]:
+def exposed_stretches(found: Occupancy, ops: pl.Series) -> tuple[Spans, Ints]:
     """Exposed stretches of each window, and for each the op that alone is active (-1: several are)."""
     is_comm = np.isin(found.row, ops.to_numpy())
     pieces, op = found.pieces.take(is_comm), found.row[is_comm]
@@ -119,21 +127,21 @@ def _exposed(found: Occupancy, ops: pl.Series) -> tuple[Spans, Ints]:
     return Spans(window, parts.start, parts.end), np.append(names, -1)[code[origin]]
 
 
-def _per_op(found: Occupancy, ops: pl.Series) -> pl.DataFrame:
+def per_op(found: Occupancy, ops: pl.Series, exposed: tuple[Spans, Ints]) -> pl.DataFrame:
     """``op, hidden_ns, alone_start_ns, alone_end_ns``."""
     is_comm = np.isin(found.row, ops.to_numpy())
     hidden = covered(found.compute, found.pieces.take(is_comm))
     of_pieces = pl.DataFrame({"op": found.row[is_comm], "hidden_ns": hidden})
-    parts, op = _exposed(found, ops)
+    parts, op = exposed
     alone = pl.DataFrame({"op": op, "alone_start_ns": parts.start, "alone_end_ns": parts.end})
     listed = alone.filter(pl.col("op") >= 0).group_by("op").agg("alone_start_ns", "alone_end_ns")
     return of_pieces.group_by("op").agg(pl.col("hidden_ns").sum()).join(listed, on="op", how="left")
 
 
-def _shared(found: Occupancy, ops: pl.Series) -> Ints:
-    """Exposed time of each window in which several ops communicate, ns."""
-    parts, op = _exposed(found, ops)
-    return found.measure(parts.take(op < 0))
+def shared(found: Occupancy, ops: pl.Series, exposed: tuple[Spans, Ints]) -> Ints:
+    """Exposed time of each window that is none of the ``ops``' own, ns."""
+    parts, op = exposed
+    return found.measure(parts.take(~np.isin(op, ops.to_numpy())))
 
 
 def _node(trace: Trace) -> int:
