@@ -13,13 +13,43 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from traceview.api import Result, analyze, breakdown, load, load_runs, overlap
+    from traceview.api import (
+        Result,
+        all_to_all,
+        analyze,
+        breakdown,
+        collective_latency,
+        expert_load,
+        hideability,
+        interference,
+        ledger,
+        load,
+        load_runs,
+        overlap,
+        stragglers,
+    )
     from traceview.errors import TraceViewError
     from traceview.run import Run
 
 __version__ = "0.1.0"
 
-__all__ = ["Result", "Run", "TraceViewError", "analyze", "breakdown", "load", "load_runs", "overlap"]
+__all__ = [
+    "Result",
+    "Run",
+    "TraceViewError",
+    "all_to_all",
+    "analyze",
+    "breakdown",
+    "collective_latency",
+    "expert_load",
+    "hideability",
+    "interference",
+    "ledger",
+    "load",
+    "load_runs",
+    "overlap",
+    "stragglers",
+]
 
 _HOME = dict.fromkeys(__all__, "traceview.api") | {
     "Run": "traceview.run",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from traceview.trace import Trace
 
 PLACE = str | Path
+Steps = str | range
 SPILL_BYTES = 64 << 20
 """Inputs larger than this together go through the cache and are read in parallel."""
 
@@ -117,7 +118,7 @@ def load_runs(
     return [runs.only_ranks(run, ranks) for run in found] if ranks is not None else found
 
 
-def analyze(run: Run, name: str, *, by: Sequence[str] = ("rank",), steps: str | range = "auto") -> Result:
+def analyze(run: Run, name: str, *, by: Sequence[str] = ("rank",), steps: Steps = "auto") -> Result:
     """The answer to question ``name`` (see `registry.analyses`) about ``run``.
 
     Raises:
@@ -140,14 +141,53 @@ def analyze(run: Run, name: str, *, by: Sequence[str] = ("rank",), steps: str | 
     return Result(analysis.result.conform(analysis.reduce(partials, options)), analysis, options)
 
 
-def breakdown(run: Run, *, by: Sequence[str] = ("rank",), steps: str | range = "auto") -> Result:
+def breakdown(run: Run, *, by: Sequence[str] = ("rank",), steps: Steps = "auto") -> Result:
     """Where the step goes: compute, exposed communication, exposed copies, idle. See `analyze`."""
     return analyze(run, "breakdown", by=by, steps=steps)
 
 
-def overlap(run: Run, *, by: Sequence[str] = ("axis",), steps: str | range = "auto") -> Result:
+def overlap(run: Run, *, by: Sequence[str] = ("axis",), steps: Steps = "auto") -> Result:
     """Which communication is hidden and which is exposed. See `analyze`."""
     return analyze(run, "overlap", by=by, steps=steps)
+
+
+def ledger(run: Run, *, by: Sequence[str] = ("kind",), steps: Steps = "auto") -> Result:
+    """Every nanosecond of the step on one row, communication by what it was for. See `analyze`."""
+    return analyze(run, "ledger", by=by, steps=steps)
+
+
+def all_to_all(run: Run, *, by: Sequence[str] = ("role", "phase"), steps: Steps = "auto") -> Result:
+    """What every all-to-all costs: waiting or moving bytes, and how fast they move. See `analyze`."""
+    return analyze(run, "alltoall", by=by, steps=steps)
+
+
+def collective_latency(
+    run: Run, *, by: Sequence[str] = ("axis", "collective", "role"), steps: Steps = "auto"
+) -> Result:
+    """The same of every collective. See `analyze`."""
+    return analyze(run, "collectives", by=by, steps=steps)
+
+
+def stragglers(run: Run, *, by: Sequence[str] = ("rank",), steps: Steps = "auto") -> Result:
+    """Who made whom wait, what it cost, and why they were late. See `analyze`."""
+    return analyze(run, "stragglers", by=by, steps=steps)
+
+
+def expert_load(run: Run, *, by: Sequence[str] = ("layer",), steps: Steps = "auto") -> Result:
+    """How evenly the experts are loaded, and what unevenness costs. See `analyze`."""
+    return analyze(run, "experts", by=by, steps=steps)
+
+
+def interference(run: Run, *, by: Sequence[str] = ("category",), steps: Steps = "auto") -> Result:
+    """What overlap costs the kernels that communication runs beside. See `analyze`."""
+    return analyze(run, "interference", by=by, steps=steps)
+
+
+def hideability(
+    run: Run, *, by: Sequence[str] = ("axis", "collective", "role"), steps: Steps = "auto"
+) -> Result:
+    """Which communication could be hidden, and which never. See `analyze`."""
+    return analyze(run, "hideability", by=by, steps=steps)
 
 
 # --- reading -----------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def fit(exchanges: pl.DataFrame) -> ClockFit:
     # one value per host and instance: ranks of a host share its clock, so their median is more robust; it is
     # taken since the origin, for a float64 cannot hold an epoch in ns
     since = pl.col("end_ns") - origin
-    per_host = ends.group_by("instance", "host").agg(since.median().alias("end_ns"))
+    per_host = ends.group_by("instance", "host").agg(since.median().alias("end_ns")).sort("instance", "host")
     shared = per_host.filter(pl.len().over("instance") > 1)
     offset, drift, component = _solve(shared, hosts)
     corrections = pl.DataFrame(

@@ -26,6 +26,7 @@ def summarized(run: Run, request: Request) -> Summary:
     """
     from traceview import api, registry
     from traceview.reports import summary
+    from traceview.reports.findings import Evidence
 
     known = registry.analyses()
     check_grains(request.by, [*known["overlap"].grains, *known["breakdown"].grains])
@@ -33,12 +34,18 @@ def summarized(run: Run, request: Request) -> Summary:
     kind_grain = overlap_grain(request)
     collectives = api.overlap(run, by=kind_grain, steps=request.steps).frame
     same = set(kind_grain) == set(DEFAULT_KIND)
+    evidence = Evidence(
+        kinds=collectives if same else api.overlap(run, by=DEFAULT_KIND, steps=request.steps).frame,
+        latency=api.analyze(run, "collectives", by=DEFAULT_KIND, steps=request.steps).frame,
+        blame=api.analyze(run, "stragglers", by=("rank",), steps=request.steps).frame,
+        loads=api.analyze(run, "experts", by=("layer",), steps=request.steps).frame,
+    )
     return summary.summarize(
         run,
         windows=windows.frame,
         breakdown=_coarser(windows, breakdown_grain(request)),
         collectives=collectives,
-        kinds=collectives if same else api.overlap(run, by=DEFAULT_KIND, steps=request.steps).frame,
+        evidence=evidence,
     )
 
 
