@@ -5,8 +5,6 @@ really does, and this module therefore does:
 
 - ``ts``/``dur`` are microseconds, relative to ``baseTimeNanoseconds`` when that key exists.
 - Device rows are told by category alone; pid is the device index and may collide with a host pid.
-- Collective metadata stands on the kernel; failing that on the ``record_param_comms`` host row with the
-  kernel's ``External id``; failing that on the one whose call contains the launch.
 - Orphans (device rows without a launch) are normal at both ends of a window and are kept.
 """
 
@@ -21,8 +19,8 @@ import polars as pl
 
 from traceview import schema
 from traceview.errors import ParseError, UnknownFormatError
-from traceview.intervals import Spans, innermost
 from traceview.parsers import _foreign
+from traceview.parsers._comm_metadata import comm_calls
 from traceview.parsers._json_events import COMM_SCHEMA, KINETO_CATEGORIES, MODULE_PREFIX, Batch, Scan, scan
 from traceview.trace import Facts, Trace, diagnostic
 
@@ -111,7 +109,7 @@ def _trace(source: Source, found: Scan, raw: Batch, damage: str | None) -> Trace
         "ranges": _ranges(trusted.get("annotation"), number),
         "host_ops": _host_ops(trusted.get("host"), number),
         "syncs": pl.concat([_syncs(trusted.get("sync"), number), waits]),
-        "comm_calls": _comm_calls(ops, launches, trusted.get("comm"), groups),
+        "comm_calls": comm_calls(ops, launches, trusted.get("comm"), groups),
         "groups": groups,
         "devices": _devices(found.header, number),
     }
@@ -414,80 +412,3 @@ def _devices(header: dict[str, Any], rank: int) -> pl.DataFrame:
 def _capability(entry: dict[str, Any]) -> str | None:
     major, minor = entry.get("computeMajor"), entry.get("computeMinor")
     return None if major is None else f"{major}.{minor}"
-
-
-# --- collective metadata -----------------------------------------------------------------------------
-
-
-def _comm_calls(
-    ops: pl.DataFrame, launches: pl.DataFrame, comm: pl.DataFrame | None, groups: pl.DataFrame
-) -> pl.DataFrame:
-    """`COMM_CALLS`: metadata on the kernel, else on the host call linked by External id, else by time."""
-    on_kernel = ops.filter(pl.col("collective_name").is_not_null()).with_columns(source=pl.lit("kernel_args"))
-    calls = [on_kernel.select("op", *COMM_SCHEMA, "source")]
-    if comm is not None and len(comm):
-        bare = ops.filter(pl.col("collective_name").is_null() & (pl.col("kind") == "kernel"))
-        calls.append(_from_host(bare, launches, comm).select("op", *COMM_SCHEMA, "source"))
-    found = (
-        pl.concat(calls, how="vertical_relaxed").unique("op", keep="first", maintain_order=True).sort("op")
-    )
-    cut = pl.concat_str([pl.col(c).fill_null("") for c in ("in_splits", "out_splits")]).str.contains(
-        "...", literal=True
-    )
-    listed = found.with_columns(
-        splits_complete=pl.when(_listed("in_splits").is_not_null() | cut).then(~cut),
-        in_splits=_listed("in_splits"),
-        out_splits=_listed("out_splits"),
-        group_ranks=_listed("group_ranks"),
-    )
-    return schema.COMM_CALLS.conform(_with_members(listed, groups))
-
-
-def _listed(column: str) -> pl.Expr:
-    """``"[1, 2]"`` as a list; null when empty or cut short (Kineto keeps 30 entries and writes ``...``)."""
-    numbers = pl.col(column).str.extract_all(r"\d+").cast(pl.List(pl.Int64))
-    whole = ~pl.col(column).str.contains("...", literal=True) & (numbers.list.len() > 0)
-    return pl.when(whole).then(numbers)
-
-
-def _with_members(calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
-    """Member lists that the event cut short or left out, from the file's group table."""
-    known = groups.select(pl.col("group_name").cast(pl.String), members="group_ranks").unique(
-        "group_name", keep="first"
-    )
-    joined = calls.join(known, on="group_name", how="left", maintain_order="left")
-    return joined.with_columns(
-        group_ranks=pl.coalesce("group_ranks", pl.col("members").cast(pl.List(pl.Int64)))
-    )
-
-
-def _from_host(ops: pl.DataFrame, launches: pl.DataFrame, comm: pl.DataFrame) -> pl.DataFrame:
-    """Metadata of kernels that carry none, from the ``record_param_comms`` row of their launch."""
-    calls = comm.filter(pl.col("collective_name").is_not_null()).with_row_index("call")
-    launch = launches.unique("correlation", keep="first").select(
-        "correlation", launch_id="external_id", launch_pid="pid", launch_tid="tid", launch_ts="ts_ns"
-    )
-    linked = ops.select("op", "correlation", "external_id").join(
-        launch, on="correlation", how="left", maintain_order="left"
-    )
-    by_id = calls.select("call", "external_id").unique("external_id", keep="none").drop_nulls()
-    linked = linked.with_columns(pl.coalesce("external_id", "launch_id").alias("external_id"))
-    linked = linked.join(by_id, on="external_id", how="left", maintain_order="left")
-    linked = linked.with_columns(call=pl.coalesce(pl.col("call").cast(pl.Int64), _containing(linked, calls)))
-    known = linked.drop_nulls("call").with_columns(pl.col("call").cast(pl.UInt32)).select("op", "call")
-    return known.join(calls, on="call", how="left", maintain_order="left").with_columns(
-        source=pl.lit("host_op")
-    )
-
-
-def _containing(linked: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
-    """Index of the call on the launching thread that contains each launch; null where there is none."""
-    threads = pl.concat([calls.select("pid", "tid"), linked.select(pid="launch_pid", tid="launch_tid")])
-    code = threads.select(pl.struct("pid", "tid").rank("dense").cast(pl.Int64)).to_series().to_numpy()
-    spans = Spans.of(
-        calls["ts_ns"].to_numpy(), (calls["ts_ns"] + calls["dur_ns"]).to_numpy(), key=code[: len(calls)]
-    )
-    launched = linked["launch_ts"].is_not_null()
-    points = linked["launch_ts"].fill_null(0).to_numpy()
-    index = innermost(spans, code[len(calls) :], points)
-    return pl.Series("call", np.where(launched.to_numpy() & (index >= 0), index, -1)).replace(-1, None)

@@ -61,7 +61,7 @@ def test_public_names_are_sorted_exist_and_are_no_modules() -> None:
     for name in tv.__all__:
         assert getattr(importlib.import_module("traceview"), name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = tv.nothing  # type: ignore[attr-defined]
+        _ = tv.nothing
 
 
 def test_a_result_is_an_arrow_stream_and_plain_values(run: Run) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from traceview import schema
 from traceview.errors import ParseError, UnknownFormatError
 from traceview.parsers import _json_stream
-from traceview.parsers._json_events import nanoseconds
+from traceview.parsers._numbers import nanoseconds
 from traceview.parsers.kineto import PARSER
 from traceview.source import Source
 
