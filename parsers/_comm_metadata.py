@@ -34,12 +34,12 @@ def comm_calls(
         out_splits=_listed("out_splits"),
         group_ranks=_listed("group_ranks"),
     )
-    return schema.COMM_CALLS.conform(_with_members(listed, groups))
+    return schema.COMM_CALLS.admit(_with_members(listed, groups))
 
 
 def _listed(column: str) -> pl.Expr:
     """``"[1, 2]"`` as a list; null when empty or cut short (Kineto keeps 30 entries and writes ``...``)."""
-    numbers = pl.col(column).str.extract_all(r"\d+").cast(pl.List(pl.Int64))
+    numbers = pl.col(column).str.extract_all(r"\d+").cast(pl.List(pl.Int64), strict=False)
     whole = ~pl.col(column).str.contains("...", literal=True) & (numbers.list.len() > 0)
     return pl.when(whole).then(numbers)
 

@@ -270,7 +270,7 @@ def _plain_device_columns(events: Sequence[Any], args: Sequence[DeviceArgs]) -> 
     texts = {
         "event_kind": pl.Series(kinds, dtype=pl.Categorical),
         "kind": pl.Series([a.kind for a in args], dtype=pl.Categorical),
-        "grid_blocks": pl.Series([_grid_blocks(a.grid) for a in args], dtype=pl.Int64),
+        "grid_blocks": integers([_grid_blocks(a.grid) for a in args]),
     }
     return pl.DataFrame(_common(events) | numbers | links | texts)
 

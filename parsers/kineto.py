@@ -104,8 +104,8 @@ def _trace(source: Source, found: Scan, raw: Batch, damage: str | None) -> Trace
     launches = _launches(trusted.get("launch"), number, ops)
     groups = _groups(info, number)
     tables = {
-        "ops": schema.PARSED_OPS.conform(ops),
-        "launches": schema.LAUNCHES.conform(launches),
+        "ops": schema.PARSED_OPS.admit(ops),
+        "launches": schema.LAUNCHES.admit(launches),
         "ranges": _ranges(trusted.get("annotation"), number),
         "host_ops": _host_ops(trusted.get("host"), number),
         "syncs": pl.concat([_syncs(trusted.get("sync"), number), waits]),
@@ -266,12 +266,12 @@ def _ops(device: pl.DataFrame | None, rank: int) -> tuple[pl.DataFrame, pl.DataF
     if device is None:
         return _empty_ops(), schema.SYNCS.empty()
     known = device.with_columns(
-        device=pl.coalesce("device", "from_device", "in_device", "pid").fill_null(0),
+        device=_small(pl.coalesce("device", "from_device", "in_device", "pid")).fill_null(0),
         stream=pl.coalesce("stream", "tid"),
         rank=pl.lit(rank),
     )
     waiting = (pl.col("event_kind") == "kernel") & pl.col("name").cast(pl.String).is_in(_WAITING_KERNELS)
-    waits = schema.SYNCS.frame(known.filter(waiting))
+    waits = schema.SYNCS.admit(known.filter(waiting))
     work = (
         known.filter(~waiting)
         .sort("ts_ns", maintain_order=True)
@@ -282,8 +282,13 @@ def _ops(device: pl.DataFrame | None, rank: int) -> tuple[pl.DataFrame, pl.DataF
             graph_node_id=pl.when(pl.col("graph_node_id") != 0).then("graph_node_id"),
         )
     )
-    parsed = schema.PARSED_OPS.conform(work)
+    parsed = schema.PARSED_OPS.admit(work)
     return parsed.with_columns(work.select(*COMM_SCHEMA, "external_id")), waits
+
+
+def _small(number: pl.Expr) -> pl.Expr:
+    """The number if a device index can be that large, else null."""
+    return pl.when(number.is_between(0, (1 << 31) - 1)).then(number)
 
 
 def _empty_ops() -> pl.DataFrame:
@@ -316,14 +321,14 @@ def _launches(launch: pl.DataFrame | None, rank: int, ops: pl.DataFrame) -> pl.D
     linked = pl.col("correlation").is_in(ops["correlation"].drop_nulls().unique().implode())
     named = pl.col("name").cast(pl.String).str.contains(_LAUNCHING)
     kept = launch.filter(linked | named).with_columns(rank=pl.lit(rank))
-    return schema.LAUNCHES.conform(kept).with_columns(kept["external_id"])
+    return schema.LAUNCHES.admit(kept).with_columns(kept["external_id"])
 
 
 def _ranges(annotation: pl.DataFrame | None, rank: int) -> pl.DataFrame:
     if annotation is None:
         return schema.PARSED_RANGES.empty()
     domain = pl.when(pl.col("name").cast(pl.String).str.starts_with(MODULE_PREFIX)).then(pl.lit("module"))
-    return schema.PARSED_RANGES.frame(
+    return schema.PARSED_RANGES.admit(
         annotation.with_columns(
             rank=pl.lit(rank), raw_name="name", domain=domain.otherwise(pl.lit("record_function"))
         )
@@ -333,7 +338,7 @@ def _ranges(annotation: pl.DataFrame | None, rank: int) -> pl.DataFrame:
 def _host_ops(host: pl.DataFrame | None, rank: int) -> pl.DataFrame:
     if host is None:
         return schema.HOST_OPS.empty()
-    return schema.HOST_OPS.conform(host.with_columns(rank=pl.lit(rank)))
+    return schema.HOST_OPS.admit(host.with_columns(rank=pl.lit(rank)))
 
 
 def _syncs(sync: pl.DataFrame | None, rank: int) -> pl.DataFrame:
@@ -341,14 +346,14 @@ def _syncs(sync: pl.DataFrame | None, rank: int) -> pl.DataFrame:
         return schema.SYNCS.empty()
     name = pl.coalesce(pl.col("sync_kind").cast(pl.String), pl.col("name").cast(pl.String))
     stream = pl.when(pl.col("stream") >= 0).then("stream")
-    return schema.SYNCS.conform(sync.with_columns(rank=pl.lit(rank), name=name, stream=stream))
+    return schema.SYNCS.admit(sync.with_columns(rank=pl.lit(rank), name=name, stream=stream))
 
 
 def _counters(counter: pl.DataFrame, rank: int) -> pl.DataFrame:
     metric = pl.concat_str(
         pl.col("name").cast(pl.String), pl.col("series").cast(pl.String), separator=" ", ignore_nulls=True
     ).str.strip_chars()
-    return schema.COUNTERS.conform(
+    return schema.COUNTERS.admit(
         counter.with_columns(
             rank=pl.lit(rank), device=pl.col("pid"), metric=metric, unit=pl.lit("as recorded")
         )
@@ -375,7 +380,7 @@ def _groups(info: dict[str, Any], rank: int) -> pl.DataFrame:
             "group_ranks": pl.List(pl.Int32),
         },
     )
-    return schema.PARSED_GROUPS.conform(frame.with_columns(rank=pl.lit(rank)))
+    return schema.PARSED_GROUPS.admit(frame.with_columns(rank=pl.lit(rank)))
 
 
 def _label(value: object) -> str | None:
@@ -406,7 +411,9 @@ def _devices(header: dict[str, Any], rank: int) -> pl.DataFrame:
         ).schema(),
         strict=False,
     )
-    return schema.DEVICES.conform(frame.drop_nulls("device").with_columns(rank=pl.lit(rank)))
+    return schema.DEVICES.admit(
+        frame.filter(_small(pl.col("device")).is_not_null()).with_columns(rank=pl.lit(rank))
+    )
 
 
 def _capability(entry: dict[str, Any]) -> str | None:

@@ -128,6 +128,15 @@ class Table:
         ]
         return self.conform(given.with_columns(absent))
 
+    def admit(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """As `frame`, for what other people's files hold: a number too large for a nullable column is null."""
+        narrowed = [
+            pl.col(name).cast(column.dtype, strict=False)
+            for name, column in self.columns.items()
+            if column.nullable and name in frame.columns
+        ]
+        return self.frame(frame.with_columns(narrowed))
+
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
         """``frame`` with exactly these columns, in this order and of these types.
 

@@ -496,3 +496,30 @@ def test_every_table_has_exactly_the_promised_columns(tmp_path: Path) -> None:
     }
     for name, frame in trace.tables.items():
         assert frame.schema == promised[name].schema(), name
+
+
+@pytest.mark.parametrize("huge", [2**31, 2**63, 2**64 + 5, 10**30, -(10**30), 1e300])
+def test_gigantic_numbers_anywhere_are_unknown_and_never_a_failure(tmp_path: Path, huge: float) -> None:
+    text = f"[{huge}, 1]" if isinstance(huge, int) else "[1, 1]"
+    numbers = dict.fromkeys(
+        ("Group size", "In msg nelems", "Src Rank", "Seq", "bytes", "device", "stream"), huge
+    )
+    args = A2A | numbers | {"In split size": text, "Process Group Ranks": text, "grid": [2**40, 2**40, 2**40]}
+    info = {
+        "rank": huge,
+        "world_size": huge,
+        "pg_config": [{"pg_name": huge, "pg_size": huge, "ranks": [huge]}],
+    }
+    devices = [{"id": 0, "totalGlobalMem": huge, "numSms": huge}, {"id": huge, "name": "x"}]
+    counter = {"ph": "C", "name": "c", "pid": huge, "ts": 5, "args": {"v": huge}}
+    odd = kernel(1, 1) | {"pid": huge, "tid": huge, "ts": huge * 1000, "dur": huge}
+    trace = parse(
+        tmp_path,
+        document(
+            [kernel(1, 1, **args), odd, counter, launch(0)], distributedInfo=info, deviceProperties=devices
+        ),
+    )
+    call = trace.table("comm_calls").row(0, named=True)
+    assert call["group_size"] is None
+    assert trace.table("ops")["ts_ns"].to_list() == [1000]
+    assert trace.facts.rank is None
