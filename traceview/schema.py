@@ -129,7 +129,7 @@ class Table:
         return self.conform(given.with_columns(absent))
 
     def admit(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """As `frame`, for what other people's files hold: a number too large for a nullable column is null."""
+        """As `frame`, for what strangers' files hold: a number too large for a nullable column is null."""
         narrowed = [
             pl.col(name).cast(column.dtype, strict=False)
             for name, column in self.columns.items()

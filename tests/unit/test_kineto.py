@@ -512,7 +512,10 @@ def test_gigantic_numbers_anywhere_are_unknown_and_never_a_failure(tmp_path: Pat
     }
     devices = [{"id": 0, "totalGlobalMem": huge, "numSms": huge}, {"id": huge, "name": "x"}]
     counter = {"ph": "C", "name": "c", "pid": huge, "ts": 5, "args": {"v": huge}}
-    odd = kernel(1, 1) | {"pid": huge, "tid": huge, "ts": huge * 1000, "dur": huge}
+    good, odd = (
+        kernel(1, 1, **args),
+        kernel(1, 1) | {"pid": huge, "tid": huge, "ts": huge * 1000, "dur": huge},
+    )
     trace = parse(
         tmp_path,
         document(
@@ -521,5 +524,5 @@ def test_gigantic_numbers_anywhere_are_unknown_and_never_a_failure(tmp_path: Pat
     )
     call = trace.table("comm_calls").row(0, named=True)
     assert call["group_size"] is None
-    assert trace.table("ops")["ts_ns"].to_list() == [1000]
+    assert trace.table("ops")["ts_ns"].to_list() == [1000] * 3
     assert trace.facts.rank is None
