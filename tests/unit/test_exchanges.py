@@ -50,7 +50,18 @@ def _expected(truth: dict[str, Any]) -> pl.DataFrame:
     return pl.DataFrame(rows).sort("rank", "true_start", "transfer")
 
 
-@pytest.fixture(scope="module", params=["ep8-nccl", "ep8-deepep-overlap", "ep8-straggler", "ep4-two-hosts"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "ep8-nccl",
+        "ep8-deepep-overlap",
+        "ep8-straggler",
+        "ep4-two-hosts",
+        "ep16-four-hosts",
+        "tp2-ep4",
+        "ep8-no-sequence",
+    ],
+)
 def known(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Run, dict[str, Any]]:

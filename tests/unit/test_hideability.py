@@ -315,7 +315,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Run
 def _ep_exchanges(timeline: Timeline) -> list[tuple[Any, int, int]]:
     """``(scope, op, rank)`` of every dispatch and combine."""
     return [
-        (timeline.ops[exchange.op].scope, exchange.op, rank)
+        (timeline.ops[exchange.ops[0]].scope, exchange.ops[0], rank)
         for exchange in timeline.exchanges
         if exchange.message.role
         for rank in range(timeline.workload.ranks)
@@ -340,7 +340,7 @@ def test_transfers_bytes_and_scopes_of_expert_exchanges_are_the_true_ones(
     transfer, moved, compute = Counter[Any](), Counter[Any](), Counter[Any]()
     for exchange in timeline.exchanges:
         if role := exchange.message.role:
-            scope, traffic = timeline.ops[exchange.op].scope, exchange.message.traffic
+            scope, traffic = timeline.ops[exchange.ops[0]].scope, exchange.message.traffic
             key = (role, scope.phase, scope.layer)
             transfer[key] += int(exchange.transfer_ns.sum())
             moved[key] += int(np.maximum(traffic.sent_bytes, traffic.received_bytes).sum())
@@ -406,7 +406,7 @@ def test_exchanges_between_hosts_that_outlast_their_layer_are_listed(
     never, close = Counter[Any](), Counter[Any]()
     for exchange in timeline.exchanges:
         if role := exchange.message.role:
-            scope = timeline.ops[exchange.op].scope
+            scope = timeline.ops[exchange.ops[0]].scope
             for rank in range(CROSS.ranks):
                 room = compute[scope.step, scope.phase, scope.layer, rank] - int(exchange.transfer_ns[rank])
                 never[role, scope.phase] += room < 0

@@ -148,16 +148,16 @@ def _true_waits(timeline: Timeline) -> Iterator[tuple[int | None, int, int]]:
     busy = [op.exchange is not None or op.kernel.category != "memory" for op in timeline.ops]
     for exchange in timeline.exchanges:
         for members in exchange.message.group.members:
-            arrivals = starts[exchange.op, members]
+            arrivals = starts[exchange.ops[0], members]
             last = arrivals.max()
-            late = [int(rank) for rank in members if starts[exchange.op, rank] == last]
+            late = [int(rank) for rank in members if starts[exchange.ops[0], rank] == last]
             for rank in members:
                 others = [
                     (int(starts[op, rank]), int(ends[op, rank]))
                     for op in range(len(busy))
-                    if busy[op] and op != exchange.op and ends[op, rank] > starts[exchange.op, rank]
+                    if busy[op] and op != exchange.ops[0] and ends[op, rank] > starts[exchange.ops[0], rank]
                 ]
-                wait = _uncovered(int(starts[exchange.op, rank]), int(last), others)
+                wait = _uncovered(int(starts[exchange.ops[0], rank]), int(last), others)
                 yield late[0] if len(late) == 1 else None, int(rank), wait
 
 
