@@ -124,47 +124,49 @@ class RuleTable:
         distinct = names.drop_nulls().unique(maintain_order=True)
         rows = pl.DataFrame({"row": pl.int_range(len(distinct), eager=True), "name": distinct})
         pending = rows.select("row", text=pl.col("name").cast(pl.String).str.slice(0, MAX_NAME_CHARS))
-        matched = [self._nothing()]
+        placed = [pending.clear().with_columns(place=pl.lit(0, pl.Int32))]
         # a block of rules is one query: compiling patterns and starting queries is what costs here
         for first in range(0, len(self.rules), _BLOCK):
             if pending.is_empty():
                 break
-            block = self.rules[first : first + _BLOCK]
-            winner = pending.select(_first_match(block)).to_series()
-            matched += [
-                _matched(block[place], pending.filter(winner == place))
-                for place in winner.drop_nulls().unique().to_list()
-            ]
-            pending = pending.filter(winner.is_null())
-        verdicts = pl.concat(matched, how="diagonal")
-        return rows.join(verdicts, on="row", how="left", maintain_order="left").drop("row")
+            tried = pending.with_columns(place=_first_match(self.rules[first : first + _BLOCK], first))
+            placed.append(tried.drop_nulls("place"))
+            pending = tried.filter(pl.col("place").is_null()).drop("place")
+        hits = pl.concat(placed)
+        verdicts = hits.select("row", "place").join(self._payloads(), on="place", how="left").drop("place")
+        return rows.join(self._with_groups(verdicts, hits), on="row", how="left", maintain_order="left").drop(
+            "row"
+        )
 
-    def _nothing(self) -> pl.DataFrame:
-        """No verdict, with all columns a verdict can have."""
-        groups = [name for rule in self.rules for name in rule.groups]
-        texts = dict.fromkeys([RULE_ID, *self.fields, *groups], pl.String())
-        return pl.DataFrame(schema={"row": pl.Int64(), **texts})
+    def _payloads(self) -> pl.DataFrame:
+        """``place, rule_id`` and every payload field, one row per rule."""
+        fields = {name: [rule.payload.get(name) for rule in self.rules] for name in self.fields}
+        columns = {"place": range(len(self.rules)), RULE_ID: [rule.id for rule in self.rules], **fields}
+        texts = dict.fromkeys([RULE_ID, *self.fields], pl.String())
+        return pl.DataFrame(columns, schema={"place": pl.Int32(), **texts})
+
+    def _with_groups(self, verdicts: pl.DataFrame, hits: pl.DataFrame) -> pl.DataFrame:
+        """``verdicts`` plus what the named groups of the winning patterns captured."""
+        names = list(dict.fromkeys(name for rule in self.rules for name in rule.groups))
+        if not names:
+            return verdicts
+        captured = [pl.DataFrame(schema={"row": pl.Int64(), **dict.fromkeys(names, pl.String())})]
+        for place in hits["place"].unique().to_list():
+            if (rule := self.rules[place]).groups:
+                mine = hits.filter(pl.col("place") == place)
+                groups = mine["text"].str.extract_groups(rule.pattern).struct.unnest().select(rule.groups)
+                captured.append(groups.with_columns(mine["row"]))
+        joined = verdicts.join(pl.concat(captured, how="diagonal"), on="row", how="left", suffix="_captured")
+        # a group named like a payload field speaks for it, where it took part in the match
+        both = [name for name in names if name in verdicts.columns]
+        spoken = [pl.coalesce(f"{name}_captured", name).alias(name) for name in both]
+        return joined.with_columns(spoken).drop(f"{name}_captured" for name in both)
 
 
-def _first_match(rules: Sequence[Rule]) -> pl.Expr:
-    """Place of the first of ``rules`` that matches ``text``; null where none does."""
-    tests = enumerate(pl.col("text").str.contains(rule.pattern) for rule in rules)
-    return pl.coalesce(pl.when(test).then(pl.lit(place)) for place, test in tests)
-
-
-def _matched(rule: Rule, hits: pl.DataFrame) -> pl.DataFrame:
-    """The verdict of ``rule`` on the names in ``hits``."""
-    verdict = hits.select(
-        "row",
-        pl.lit(rule.id).alias(RULE_ID),
-        *(pl.lit(value, dtype=pl.String).alias(name) for name, value in rule.payload.items()),
-    )
-    if not rule.groups:
-        return verdict
-    captured = hits["text"].str.extract_groups(rule.pattern).struct.unnest().select(rule.groups)
-    # a group named like a payload field speaks for it, where it took part in the match
-    both = [pl.coalesce(captured[name], verdict[name]) for name in rule.groups if name in verdict.columns]
-    return verdict.with_columns(captured).with_columns(both)
+def _first_match(rules: Sequence[Rule], first: int) -> pl.Expr:
+    """Place, counted from ``first``, of the first of ``rules`` that matches ``text``; null if none does."""
+    tests = enumerate((pl.col("text").str.contains(rule.pattern) for rule in rules), start=first)
+    return pl.coalesce(pl.when(test).then(pl.lit(place, pl.Int32)) for place, test in tests)
 
 
 _ASCII_CLASSES = {r"\w": "[0-9A-Za-z_]", r"\d": "[0-9]", r"\b": r"(?-u:\b)"}
