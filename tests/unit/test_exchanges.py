@@ -136,6 +136,17 @@ def test_a_group_of_unknown_size_is_whole_only_if_all_ranks_of_the_job_are_here(
     assert not two_of_128.exchanges["is_complete"].any()
 
 
+def test_the_copies_of_a_copy_engine_exchange_are_not_taken_for_exchanges(tmp_path: Path) -> None:
+    write(PRESETS["ep8-copy-engine"], tmp_path)
+    found = _timed(tv.load(tmp_path))
+    copied = found.exchanges.filter(pl.col("collective") == "all_to_all")
+    assert len(copied) > 0
+    assert copied["instance"].is_null().all()
+    assert copied["exposed_ns"].sum() > 0
+    assert found.clock.residual_p95_ns is not None
+    assert found.clock.residual_p95_ns <= 1
+
+
 def test_one_rank_alone_has_durations_and_no_waits(tmp_path: Path) -> None:
     write(PRESETS["ep8-nccl"], tmp_path)
     found = _timed(tv.load(tmp_path / "rank0_trace.json.gz"))

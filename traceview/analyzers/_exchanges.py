@@ -188,6 +188,9 @@ def _with_bytes(comm: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     )
     # outside of all steps of a trace that has steps, occurrences cannot be counted
     lost = pl.col("step").is_null() & pl.col("seq").is_null() & pl.lit(len(trace.table("steps")) > 0)
+    # a copy-engine exchange is a copy per peer; single copies have no counterpart on other ranks
+    copies = trace.table("ops").filter(pl.col("kind") == "memcpy")["op"]
+    lost |= pl.col("op").is_in(copies.implode())
     return joined.with_columns(
         group_key=pl.when(~lost).then("group_key"),
         sent_bytes=off_rank("in"),

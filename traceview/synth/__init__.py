@@ -15,23 +15,38 @@ Example:
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from traceview.errors import UsageError
 from traceview.synth import kineto
 from traceview.synth.presets import PRESETS
 from traceview.synth.simulate import simulate
 from traceview.synth.timeline import Timeline
-from traceview.synth.truth import truth
-from traceview.synth.workload import Clock, Straggler, Workload
+from traceview.synth.truth import arrays, truth
+from traceview.synth.workload import Capture, Clock, LateStart, Straggler, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-__all__ = ["PRESETS", "WRITERS", "Clock", "Straggler", "Timeline", "Workload", "simulate", "truth", "write"]
+__all__ = [
+    "PRESETS",
+    "WRITERS",
+    "Capture",
+    "Clock",
+    "LateStart",
+    "Straggler",
+    "Timeline",
+    "Workload",
+    "simulate",
+    "truth",
+    "write",
+]
 
 WRITERS: dict[str, Callable[[Timeline, int], str]] = {"kineto": kineto.document}
 """Writers by format: the text of one rank's trace."""
@@ -57,7 +72,7 @@ def write(
         progress: Called with the ranks written so far and the ranks in all.
 
     Returns:
-        The traces in rank order, then the truth.
+        The traces in rank order, less the missing ones, then the truth.
 
     Raises:
         UsageError: There is no such preset or format.
@@ -70,15 +85,27 @@ def write(
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     suffix = ".json.gz" if compress else ".json"
-    paths = [directory / f"rank{rank}_trace{suffix}" for rank in range(plan.ranks)]
-    for rank, path in enumerate(paths):
+    ranks = [rank for rank in range(plan.ranks) if rank not in plan.capture.missing_ranks]
+    paths = {rank: directory / f"rank{rank}_trace{suffix}" for rank in ranks}
+    level = 1 if plan.compact else 9
+    for done, (rank, path) in enumerate(paths.items(), start=1):
         text = WRITERS[trace_format](timeline, rank).encode()
-        _replace(path, gzip.compress(text, compresslevel=9, mtime=0) if compress else text)
+        _replace(path, gzip.compress(text, compresslevel=level, mtime=0) if compress else text)
         if progress:
-            progress(rank + 1, plan.ranks)
-    known = truth(timeline, {rank: path.name for rank, path in enumerate(paths)})
+            progress(done, len(paths))
+    return [*paths.values(), *_write_truth(timeline, directory, paths)]
+
+
+def _write_truth(timeline: Timeline, directory: Path, paths: Mapping[int, Path]) -> list[Path]:
+    """``truth.json``, and for a compact run the arrays it speaks of."""
+    known = truth(timeline, {rank: path.name for rank, path in paths.items()})
     _replace(directory / "truth.json", json.dumps(known, separators=(",", ":")).encode())
-    return [*paths, directory / "truth.json"]
+    if not timeline.workload.compact:
+        return [directory / "truth.json"]
+    packed = io.BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, **arrays(timeline))
+    _replace(directory / "truth.npz", packed.getvalue())
+    return [directory / "truth.json", directory / "truth.npz"]
 
 
 def _preset(name: str) -> Workload:

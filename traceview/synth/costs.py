@@ -37,17 +37,26 @@ def memory_ns(elements: NDArray[np.int64] | int, passes: int) -> NDArray[np.floa
     return np.asarray(2.0 * elements * passes / MEMORY_BYTES_PER_NS)
 
 
-def transfer_ns(group: Group, moved_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
+def transfer_ns(
+    group: Group, moved_bytes: NDArray[np.int64], slowdown: NDArray[np.float64]
+) -> NDArray[np.int64]:
     """Time each set of ``group`` needs once all its ranks are there, handed to its ranks.
 
     Args:
-        group: The communicating group.
+        group: Those who communicate.
         moved_bytes: Bytes each rank sends or receives off-rank, whichever is more, shape (ranks,).
+        slowdown: Factor by which each rank's link is slow, shape (ranks,).
 
     Returns:
-        Shape (ranks,): the busiest rank of a set decides for all of it.
+        Shape (ranks,): the busiest rank of a set decides for all of it, and so does the slowest link.
     """
     busiest = moved_bytes[group.members].max(axis=1)
+    slowest = slowdown[group.members].max(axis=1)
     rate = np.where(group.crosses_hosts, SCALE_OUT_BYTES_PER_NS, SCALE_UP_BYTES_PER_NS)
     latency = np.where(group.crosses_hosts, SCALE_OUT_LATENCY_NS, SCALE_UP_LATENCY_NS)
-    return group.spread(latency + np.rint(busiest / rate).astype(np.int64))
+    return group.spread(np.rint((latency + np.rint(busiest / rate)) * slowest).astype(np.int64))
+
+
+def copy_ns(size: NDArray[np.int64], slowdown: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Time a copy engine needs for ``size`` bytes to a peer on the same host, shape (ranks,)."""
+    return np.rint((KERNEL_FLOOR_NS + size / SCALE_UP_BYTES_PER_NS) * slowdown).astype(np.int64)

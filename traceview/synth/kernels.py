@@ -1,7 +1,7 @@
 """The device work of a synthetic step: names, launch shapes and categories as real traces show them.
 
-Source: names as printed by CUPTI for PyTorch 2.x, Transformer Engine, CUTLASS, FlashAttention 3, NCCL 2.2x
-and DeepEP V1 on Hopper; template arguments are shortened where they add nothing.
+Source: names as printed by CUPTI for PyTorch 2.x, Transformer Engine, CUTLASS, FlashAttention 3 and NCCL 2.2x
+on Hopper; template arguments are shortened where they add nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Kernel:
     @property
     def kind(self) -> str:
         """What the device does: ``kernel``, ``memcpy`` or ``memset``."""
-        return {"cudaMemcpyAsync": "memcpy", "cudaMemsetAsync": "memset"}.get(self.call, "kernel")
+        return "memcpy" if "Memcpy" in self.call else "memset" if "Memset" in self.call else "kernel"
 
 
 def _gemm(tile: str, grid: tuple[int, int, int], host_op: str) -> Kernel:
@@ -68,19 +68,6 @@ def _adam(functor: str, host_op: str) -> Kernel:
 def _nccl(collective: str, category: str) -> Kernel:
     name = f"ncclDevKernel_{collective}(ncclDevKernelArgsStorage<4096ul>)"
     return Kernel(name, category, "record_param_comms", "cuLaunchKernelEx", (24, 1, 1), 640, 96, 119040)
-
-
-def _deep_ep(name: str, category: str, blocks: int, threads: int) -> Kernel:
-    return Kernel(
-        f"void deep_ep::{name}",
-        category,
-        "fused_a2a",
-        "cudaLaunchKernelExC",
-        (blocks, 1, 1),
-        threads,
-        72,
-        1320,
-    )
 
 
 EMBEDDING = _triton("triton_poi_fused_embedding_0")
@@ -181,94 +168,14 @@ ADAM = _adam("FusedAdamMathFunctor<float, 4, (at::native::ADAM_MODE)1, false>", 
 TO_HOST = Kernel("Memcpy DtoH (Device -> Pinned)", "memory", "aten::copy_", "cudaMemcpyAsync")
 TO_DEVICE = Kernel("Memcpy HtoD (Pinned -> Device)", "memory", "aten::copy_", "cudaMemcpyAsync")
 ZERO = Kernel("Memset (Device)", "memory", "aten::zero_", "cudaMemsetAsync")
+TO_PEER = Kernel("Memcpy PtoP (Device -> Device)", "all_to_all", "record_param_comms", "cudaMemcpyAsync")
+"""A copy to another device; part of an all-to-all whenever one of these programs makes it."""
 
 NCCL = {
     "all_to_all": _nccl("SendRecv", "all_to_all"),
     "all_gather": _nccl("AllGather_RING_LL", "all_gather"),
     "reduce_scatter": _nccl("ReduceScatter_Sum_f32_RING_LL", "reduce_scatter"),
     "all_reduce": _nccl("AllReduce_Sum_f32_RING_LL", "all_reduce"),
+    "send_recv": _nccl("SendRecv", "send_recv"),
 }
 """NCCL's kernels by exchange; an all-to-all is a group of sends and receives."""
-
-DEEP_EP_LAYOUT = _deep_ep(
-    "layout::get_dispatch_layout<256, 32, 256, 8>(long const*, int*, int*, int*, bool*, int, int, int, int)",
-    "route_permute",
-    66,
-    256,
-)
-DEEP_EP_INTRANODE = {
-    "notify_dispatch": _deep_ep(
-        "intranode::notify_dispatch<8>(int const*, int*, int const*, int*, int, int const*, int*, int, int, "
-        "bool const*, int*, int*, int, void**, int**, int)",
-        "ep_sync",
-        9,
-        128,
-    ),
-    "cached_notify_dispatch": _deep_ep(
-        "intranode::cached_notify_dispatch<8>(int const*, int, void**, int**, int)", "ep_sync", 1, 128
-    ),
-    "cached_notify_combine": _deep_ep(
-        "intranode::cached_notify_combine<8>(void**, int*, int, int, int, int**, int)", "ep_sync", 13, 256
-    ),
-    "dispatch": _deep_ep(
-        "intranode::dispatch<8, 768, 8192>(int4*, float*, int*, long*, float*, int*, int*, int4 const*, "
-        "float const*, long const*, float const*, bool const*, int const*, int, int, int, int, int, int, "
-        "int, void**, int, int, int)",
-        "dispatch",
-        24,
-        768,
-    ),
-    "combine": _deep_ep(
-        "intranode::combine<__nv_bfloat16, 8, 768, 4096>(__nv_bfloat16*, float*, __nv_bfloat16 const*, "
-        "float const*, __nv_bfloat16 const*, __nv_bfloat16 const*, int const*, int const*, int const*, int*, "
-        "int, int, int, int, void**, int, int, int)",
-        "combine",
-        24,
-        768,
-    ),
-}
-"""DeepEP's kernels within one NVLink domain, by part."""
-
-DEEP_EP_INTERNODE = {
-    "notify_dispatch": _deep_ep(
-        "internode::notify_dispatch<false, 2>(int const*, int*, int, int const*, int*, int, int const*, "
-        "int*, int, bool const*, int, int, int, int, int, int, int, int*, int*, int*, int*, void*, void**, "
-        "int**, int, int)",
-        "ep_sync",
-        9,
-        512,
-    ),
-    "cached_notify_dispatch": _deep_ep(
-        "internode::cached_notify<false>(int, int, int, int, int*, int, int, int const*, int const*, int*, "
-        "void*, void**, int**, int, int, int, bool, int)",
-        "ep_sync",
-        20,
-        320,
-    ),
-    "cached_notify_combine": _deep_ep(
-        "internode::cached_notify<false>(int, int, int, int, int*, int, int, int const*, int const*, int*, "
-        "void*, void**, int**, int, int, int, bool, int)",
-        "ep_sync",
-        20,
-        320,
-    ),
-    "dispatch": _deep_ep(
-        "internode::dispatch<false, 2, false, 8>(int4*, float*, long*, float*, "
-        "deep_ep::internode::SourceMeta*, int4 const*, float const*, long const*, float const*, int*, int*, "
-        "int*, int*, int const*, int const*, int, int, int, int, int, bool const*, void*, int, int, void**, "
-        "int, int, int, int)",
-        "dispatch",
-        20,
-        512,
-    ),
-    "combine": _deep_ep(
-        "internode::combine<false, 2, __nv_bfloat16, 8, 2, 16, 24>(int4*, float*, bool const*, int4 const*, "
-        "float const*, int4 const*, int4 const*, int const*, int const*, "
-        "deep_ep::internode::SourceMeta const*, int const*, int const*, int const*, int, int, int, int, "
-        "void*, int, int, void**, int, int, int, int)",
-        "combine",
-        20,
-        800,
-    ),
-}
-"""DeepEP's kernels across hosts, by part."""

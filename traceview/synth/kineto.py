@@ -9,7 +9,8 @@ import json
 from typing import TYPE_CHECKING
 
 from traceview.synth.clocks import EPOCH_NS
-from traceview.synth.kineto_events import RankEvents, microseconds
+from traceview.synth.kineto_events import RankEvents
+from traceview.synth.kineto_rows import microseconds
 
 if TYPE_CHECKING:
     from traceview.synth.timeline import Timeline
@@ -19,12 +20,20 @@ _DEVICE_ROWS = 16  # Kineto names this many GPU processes, whatever the host has
 _DEVICE_SORT_INDEX = 5_000_000
 _SPANS_SORT_INDEX = 536_870_912
 _WINDOW_MARGIN_NS = 50_000
+_CUDA_VERSIONS = """      "cuda_driver_version": 13000,
+      "cuda_runtime_version": 13000,
+      "cupti_version": 130001,"""
+_ROCM_VERSIONS = """      "hip_driver_version": 70253211,
+      "hip_runtime_version": 70253211,
+      "roctracer_version": 4.1,"""
 
 
 def document(timeline: Timeline, rank: int) -> str:
     """The whole JSON text of ``rank``'s trace."""
     events = RankEvents(timeline, rank)
-    body = [*_metadata(events), *events.host(), *events.device(), *events.device_annotations()]
+    body = [*_metadata(events), *events.host(), *events.device()]
+    if not timeline.workload.compact:
+        body += events.device_annotations()
     return "".join(
         (_header(timeline, rank), ",\n".join(body + _closing(events)), _footer(timeline.workload.steps, rank))
     )
@@ -32,10 +41,12 @@ def document(timeline: Timeline, rank: int) -> str:
 
 def _header(timeline: Timeline, rank: int) -> str:
     workload = timeline.workload
-    devices = ",\n".join(_device(device) for device in range(workload.ranks_per_host))
+    is_rocm = workload.platform == "rocm"
+    describe = _amd_device if is_rocm else _nvidia_device
+    devices = ",\n".join(describe(device) for device in range(workload.ranks_per_host))
     groups = [
         {
-            "pg_name": group.name,
+            "pg_name": group.names[group.set_of(rank)],
             "pg_desc": group.desc,
             "backend_config": "cuda:nccl",
             "pg_size": group.size,
@@ -49,7 +60,7 @@ def _header(timeline: Timeline, rank: int) -> str:
         "world_size": workload.ranks,
         "pg_count": len(groups),
         "pg_config": groups,
-        "nccl_version": "2.29.7",
+        "nccl_version": "2.27.7" if is_rocm else "2.29.7",
     }
     return f"""
   {{
@@ -60,16 +71,14 @@ def _header(timeline: Timeline, rank: int) -> str:
       "trace_id": "{workload.seed:016X}{rank:016X}",
       "record_shapes": 1,
       "distributedInfo": {json.dumps(distributed)},
-      "cuda_driver_version": 13000,
-      "cuda_runtime_version": 13000,
-      "cupti_version": 130001,
+{_ROCM_VERSIONS if is_rocm else _CUDA_VERSIONS}
   "displayTimeUnit": "ms",
   "baseTimeNanoseconds": {EPOCH_NS},
   "traceEvents": [
 """
 
 
-def _device(device: int) -> str:
+def _nvidia_device(device: int) -> str:
     return f"""    {{
       "id": {device}, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85028372480,
       "computeMajor": 9, "computeMinor": 0,
@@ -77,6 +86,17 @@ def _device(device: int) -> str:
       "regsPerBlock": 65536, "warpSize": 32,
       "sharedMemPerBlock": 49152, "numSms": 132
     , "regsPerMultiprocessor": 65536, "sharedMemPerBlockOptin": 232448, "sharedMemPerMultiprocessor": 233472
+    }}"""
+
+
+def _amd_device(device: int) -> str:
+    return f"""    {{
+      "id": {device}, "name": "AMD Instinct MI300X", "totalGlobalMem": 206141652992,
+      "computeMajor": 9, "computeMinor": 4,
+      "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048,
+      "regsPerBlock": 131072, "warpSize": 64,
+      "sharedMemPerBlock": 65536, "numSms": 304
+    , "maxSharedMemoryPerMultiProcessor": 65536
     }}"""
 
 

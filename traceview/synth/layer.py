@@ -2,6 +2,10 @@
 
 The parts are the nodes that a schedule orders: attention and routing, dispatch, experts, shared expert,
 combine, and the sum that ends the layer. Backward parts cost twice their forward: input and weight gradients.
+
+Tensor-parallel ranks gather the sequence before attention and scatter it after; context-parallel ranks gather
+keys and values. Router and experts work on each rank's own tokens, the shared expert on a whole copy of its
+weights.
 """
 
 from __future__ import annotations
@@ -11,10 +15,12 @@ from typing import TYPE_CHECKING
 
 from traceview.synth import kernels
 from traceview.synth.costs import PCIE_BYTES_PER_NS, matmul_ns, memory_ns
-from traceview.synth.transports import TRANSPORTS
+from traceview.synth.timeline import Message
+from traceview.synth.traffic import all_gather, reduce_scatter
+from traceview.synth.transports import TRANSPORTS, nccl_collective
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     import numpy as np
@@ -24,9 +30,13 @@ if TYPE_CHECKING:
     from traceview.synth.machine import Machine
     from traceview.synth.routing import Routing
     from traceview.synth.timeline import Role
-    from traceview.synth.topology import Group
+    from traceview.synth.topology import Group, Topology
+    from traceview.synth.traffic import Traffic
     from traceview.synth.workload import Workload
 
+    Exchanging = Callable[[Group, int, str], Traffic]
+
+_SIZED_BY_HOST = ("nccl", "copy_engine")  # transports whose host needs the row counts
 _PARTS = ("attention", "dispatch", "experts", "shared", "combine", "merge")
 _BACKWARD_NODES = {
     "attention": "FlashAttnFuncBackward",
@@ -45,31 +55,40 @@ class Layer:
     Attributes:
         machine: Where it launches.
         workload: Sizes.
-        group: Expert-parallel group.
+        groups: Who exchanges with whom.
         routing: Tokens its experts receive.
     """
 
     machine: Machine
     workload: Workload
-    group: Group
+    groups: Topology
     routing: Routing
 
-    def attention_forward(self) -> int:
+    @property
+    def group(self) -> Group:
+        """The expert-parallel group."""
+        return self.groups.expert
+
+    def attention_forward(self, after: Sequence[int] = ()) -> int:
         """Attention, router and permutation; returns the op that leaves the rows in sending order."""
         work, h = self.workload, self.workload.hidden
+        rows, share = work.tokens // work.context_parallel, h // work.tensor_parallel
         with self._forward("attention"):
-            self._pointwise(kernels.NORM, 2)
-            self._matmul(kernels.QKV, work.tokens, 3 * h, h)
+            self._pointwise(kernels.NORM, 2, after=after)
+            gathered = self._reshard(self.groups.tensor, all_gather, work.own_tokens * h)
+            self._matmul(kernels.QKV, rows, 3 * share, h, after=gathered)
+            keys = self._reshard(self.groups.context, all_gather, rows * 2 * share)
             # Causal attention is half the products, and reaches about half the rate of a plain one.
-            self.machine.launch(kernels.ATTENTION, matmul_ns(work.tokens, h, 2 * work.tokens))
-            self._matmul(kernels.PROJECTION, work.tokens, h, h)
-            self._pointwise(kernels.ADD, 3)
+            self.machine.launch(kernels.ATTENTION, matmul_ns(rows, share, 2 * work.tokens), after=keys)
+            self._matmul(kernels.PROJECTION, rows, h, share)
+            scattered = self._reshard(self.groups.tensor, reduce_scatter, work.own_tokens * h)
+            self._pointwise(kernels.ADD, 3, after=scattered)
             self._pointwise(kernels.NORM, 2)
-            self._matmul(kernels.ROUTER, work.tokens, work.experts, h)
-            self.machine.launch(kernels.TOP_K, memory_ns(work.tokens * work.experts, passes=4))
+            self._matmul(kernels.ROUTER, work.own_tokens, work.experts, h)
+            self.machine.launch(kernels.TOP_K, memory_ns(work.own_tokens * work.experts, passes=4))
             if work.dispatch_dtype != "BFloat16":
                 self._pointwise(kernels.CAST_FP8, 2)
-            if work.transport == "nccl":
+            if work.transport in _SIZED_BY_HOST and not self.machine.is_replaying:
                 return self._permute_for_splits()
             return self._pointwise(kernels.PERMUTE, 2)
 
@@ -89,7 +108,7 @@ class Layer:
 
     def shared_forward(self, after: Sequence[int] = ()) -> None:
         """The shared expert, on this rank's own tokens."""
-        tokens, h, width = self.workload.tokens, self.workload.hidden, self.workload.expert_hidden
+        tokens, h, width = self.workload.own_tokens, self.workload.hidden, self.workload.expert_hidden
         with self._forward("shared"):
             self._matmul(kernels.SHARED_UP, tokens, 2 * width, h, after=after)
             self.machine.launch(kernels.SWIGLU, memory_ns(tokens * width, passes=3))
@@ -102,19 +121,17 @@ class Layer:
     def merge_forward(self, after: int) -> None:
         """Weigh and add what came back."""
         with self._forward("merge"):
-            rows = self.workload.tokens * self.workload.top_k
+            rows = self.workload.own_tokens * self.workload.top_k
             self.machine.launch(
                 kernels.UNPERMUTE, memory_ns(rows * self.workload.hidden, passes=1), after=[after]
             )
             self._pointwise(kernels.ADD, 3)
 
-    def merge_backward(self) -> int:
+    def merge_backward(self, after: Sequence[int] = ()) -> int:
         """Gradient of the weighted sum, in sending order."""
         with self._backward("merge"):
-            rows = self.workload.tokens * self.workload.top_k
-            return self.machine.launch(
-                kernels.UNPERMUTE_BACKWARD, memory_ns(rows * self.workload.hidden, passes=2)
-            )
+            elements = self.workload.own_tokens * self.workload.top_k * self.workload.hidden
+            return self.machine.launch(kernels.UNPERMUTE_BACKWARD, memory_ns(elements, passes=2), after=after)
 
     def combine_backward(self, after: int) -> int:
         """Send the gradients to the experts: a dispatch."""
@@ -134,7 +151,7 @@ class Layer:
 
     def shared_backward(self, after: Sequence[int] = ()) -> None:
         """Gradients of the shared expert."""
-        tokens, h, width = self.workload.tokens, self.workload.hidden, self.workload.expert_hidden
+        tokens, h, width = self.workload.own_tokens, self.workload.hidden, self.workload.expert_hidden
         with self._backward("shared"):
             self._matmul(kernels.SHARED_DOWN, 2 * tokens, h, width, after=after)
             self.machine.launch(kernels.SWIGLU_BACKWARD, memory_ns(tokens * width, passes=5))
@@ -147,16 +164,27 @@ class Layer:
     def attention_backward(self, after: int) -> int:
         """Gradients of router and attention; returns the op that completes the layer's weight gradients."""
         work, h = self.workload, self.workload.hidden
+        rows, share = work.tokens // work.context_parallel, h // work.tensor_parallel
         with self._backward("attention"):
-            rows = work.tokens * work.top_k
-            self.machine.launch(kernels.UNPERMUTE, memory_ns(rows * h, passes=1), after=[after])
-            self.machine.launch(kernels.TOP_K_BACKWARD, memory_ns(work.tokens * work.experts, passes=4))
-            self._matmul(kernels.ROUTER, 2 * work.tokens, work.experts, h)
+            sent = work.own_tokens * work.top_k
+            self.machine.launch(kernels.UNPERMUTE, memory_ns(sent * h, passes=1), after=[after])
+            self.machine.launch(kernels.TOP_K_BACKWARD, memory_ns(work.own_tokens * work.experts, passes=4))
+            self._matmul(kernels.ROUTER, 2 * work.own_tokens, work.experts, h)
             self._pointwise(kernels.NORM_BACKWARD, 4)
-            self._matmul(kernels.PROJECTION, 2 * work.tokens, h, h)
-            self.machine.launch(kernels.ATTENTION_BACKWARD, matmul_ns(work.tokens, h, 5 * work.tokens))
-            self._matmul(kernels.QKV, 2 * work.tokens, 3 * h, h)
-            return self._pointwise(kernels.NORM_BACKWARD, 4)
+            gathered = self._reshard(self.groups.tensor, all_gather, work.own_tokens * h)
+            self._matmul(kernels.PROJECTION, 2 * rows, h, share, after=gathered)
+            self.machine.launch(kernels.ATTENTION_BACKWARD, matmul_ns(rows, share, 5 * work.tokens))
+            keys = self._reshard(self.groups.context, reduce_scatter, rows * 2 * share)
+            self._matmul(kernels.QKV, 2 * rows, 3 * share, h, after=keys)
+            scattered = self._reshard(self.groups.tensor, reduce_scatter, work.own_tokens * h)
+            return self._pointwise(kernels.NORM_BACKWARD, 4, after=scattered)
+
+    def _reshard(self, group: Group, exchange: Exchanging, elements: int) -> list[int]:
+        """Gather or scatter what was just computed, ``elements`` per rank; the op to wait for, if any."""
+        if group.size == 1:
+            return []
+        message = Message(group, exchange(group, elements, "BFloat16"), "nccl")
+        return [nccl_collective(self.machine, message, after=[self.machine.last_op])]
 
     def _permute_for_splits(self) -> int:
         """Permute, once the host knows the rows per expert: it has to size the all-to-all."""
@@ -172,8 +200,9 @@ class Layer:
         with self._forward(part) if forward else self._backward(part):
             return TRANSPORTS[self.workload.transport](self, role=role, part=part, after=after)
 
-    def _pointwise(self, kernel: Kernel, passes: int) -> int:
-        return self.machine.launch(kernel, memory_ns(self.workload.tokens * self.workload.hidden, passes))
+    def _pointwise(self, kernel: Kernel, passes: int, *, after: Sequence[int] = ()) -> int:
+        elements = self.workload.own_tokens * self.workload.hidden
+        return self.machine.launch(kernel, memory_ns(elements, passes), after=after)
 
     def _matmul(
         self, kernel: Kernel, rows: int, columns: int, inner: int, *, after: Sequence[int] = ()

@@ -8,13 +8,14 @@ Every time is a vector over the ranks.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traceview.synth.costs import KERNEL_FLOOR_NS, transfer_ns
-from traceview.synth.timeline import DeviceOp, Exchange, HostSpan, Scope, Timeline
+from traceview.synth.costs import KERNEL_FLOOR_NS, copy_ns, transfer_ns
+from traceview.synth.host import EVENT_CALL_NS, Host, Replay
+from traceview.synth.rocm import ported
+from traceview.synth.timeline import DeviceOp, Exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,113 +24,46 @@ if TYPE_CHECKING:
 
     from traceview.synth.kernels import Kernel
     from traceview.synth.routing import Routing
-    from traceview.synth.timeline import Message, Thread
+    from traceview.synth.timeline import Message, Timeline
     from traceview.synth.topology import Topology
     from traceview.synth.workload import Workload
 
 COMPUTE_STREAM = 7
 """Stream of everything that does not communicate, as CUPTI numbers PyTorch's default stream."""
 
-_OPERATOR_NS = 3_000  # from the operator's entry to its call
-_CALL_NS = 4_500
-_EVENT_CALL_NS = 600
-_RETURN_NS = 1_200
-_HANDOFF_NS = 6_000  # from one host thread to another
 _LAUNCH_LATENCY_NS = 900  # from the call's return to the earliest start
 _QUEUE_GAP_NS = 700  # between two ops of one stream
-_HOST_JITTER = 5.0  # host times scatter this much more than kernel times
+_FUSED_WHEN_COMPACT = ("norm", "elementwise", "route_permute", "quantize", "memory")
 
 
-class Machine:
-    """Host, streams and links of every rank, and the record of what they did.
-
-    Attributes:
-        scope: Part of the step that device work is being launched for.
-        thread: Host thread that launches.
-    """
+class Machine(Host):
+    """Host, streams and links of every rank, and the record of what they did."""
 
     def __init__(self, workload: Workload, topology: Topology) -> None:
-        self.scope = Scope()
-        self.thread: Thread = "main"
-        self._workload = workload
+        super().__init__(workload)
         self._topology = topology
-        self._rng = np.random.Generator(np.random.PCG64([workload.seed, 1]))
-        ranks = workload.ranks
-        self._now = np.rint(self._rng.uniform(0, workload.start_skew_ns, ranks)).astype(np.int64)
-        self._kernel_pace = _paces(workload, "slow_kernels")
-        self._host_pace = _paces(workload, "late_launch")
         self._stream_free: dict[int, NDArray[np.int64]] = {}
+        self._graph_ready: NDArray[np.int64] | None = None
         self._calls_on: dict[str, int] = {}
-        self._open: dict[Thread, list[int]] = {"main": [], "autograd": []}
-        self._spans: list[HostSpan] = []
-        self._span_starts: list[NDArray[np.int64]] = []
-        self._span_ends: list[NDArray[np.int64]] = []
-        self._ops: list[DeviceOp] = []
-        self._op_starts: list[NDArray[np.int64]] = []
-        self._op_ends: list[NDArray[np.int64]] = []
-        self._exchanges: list[Exchange] = []
+        self._fused_ns: NDArray[np.float64] = np.zeros(workload.ranks)
+        self._fused_after: list[int] = []
 
     def timeline(self, routings: Sequence[Routing]) -> Timeline:
         """Everything that happened so far."""
-        return Timeline(
-            self._workload,
-            self._topology,
-            tuple(routings),
-            tuple(self._spans),
-            np.stack(self._span_starts),
-            np.stack(self._span_ends),
-            tuple(self._ops),
-            np.stack(self._op_starts),
-            np.stack(self._op_ends),
-            tuple(self._exchanges),
+        return self._record.timeline(self._workload, self._topology, routings)
+
+    @contextmanager
+    def replay(self, graph: int) -> Iterator[None]:
+        """Replay what is launched inside as one graph: a single call, and no host work for its nodes."""
+        call = self._launch_call("cudaGraphLaunch")
+        self._graph_ready = np.maximum(
+            self._now + _LAUNCH_LATENCY_NS, self._free(COMPUTE_STREAM) + _QUEUE_GAP_NS
         )
-
-    @contextmanager
-    def within(self, **changes: Any) -> Iterator[None]:  # noqa: ANN401 - fields of Scope, checked by replace
-        """Launch for another part of the step; ``changes`` are fields of `Scope`."""
-        outer, self.scope = self.scope, replace(self.scope, **changes)
+        self._replay = Replay(graph, call)
         yield
-        self.scope = outer
-
-    @contextmanager
-    def on(self, thread: Thread) -> Iterator[None]:
-        """Launch from ``thread``, while the other waits."""
-        outer = self.thread
-        if thread != outer:
-            self._spend(_HANDOFF_NS)
-        self.thread = thread
-        yield
-        self.thread = outer
-        if thread != outer:
-            self._spend(_HANDOFF_NS)
-
-    @contextmanager
-    def annotate(
-        self, name: str, thread: Thread | None = None, *, exchange: int | None = None
-    ) -> Iterator[None]:
-        """A named range, on the launching thread unless ``thread`` says otherwise."""
-        with self._span("annotation", name, thread=thread, exchange=exchange):
-            yield
-
-    @contextmanager
-    def operator(
-        self,
-        name: str,
-        *,
-        sequence: int | None = None,
-        exchange: int | None = None,
-        dims: tuple[tuple[int | NDArray[np.int64], ...], ...] = (),
-    ) -> Iterator[None]:
-        """A host operator; what is launched inside links to it."""
-        with self._span("operator", name, sequence=sequence, exchange=exchange, dims=dims):
-            self._spend(_OPERATOR_NS)
-            yield
-
-    @contextmanager
-    def frame(self, name: str) -> Iterator[None]:
-        """A Python frame."""
-        with self._span("frame", name):
-            yield
+        self._replay = self._graph_ready = None
+        # a graph is one piece of work to the stream it is launched on
+        self._stream_free[COMPUTE_STREAM] = np.max(list(self._stream_free.values()), axis=0)
 
     def launch(
         self,
@@ -150,14 +84,21 @@ class Machine:
             size: Bytes copied or set.
 
         Returns:
-            The device op.
+            The device op. In a compact run a small kernel becomes part of the next one, and the op launched
+            before it comes back.
         """
+        if self._workload.compact and kernel.category in _FUSED_WHEN_COMPACT and self._record.ops:
+            self._fused_ns = self._fused_ns + duration_ns
+            self._fused_after.extend(after)
+            return self.last_op
+        awaited = [*after, *self._fused_after]
         with self.operator(kernel.host_op, dims=dims):
-            call, start = self._issue(kernel, COMPUTE_STREAM, after)
+            call, start = self._issue(kernel, COMPUTE_STREAM, awaited)
         jitter = 1 + self._workload.jitter * self._rng.standard_normal(self._workload.ranks)
-        busy = np.maximum(duration_ns * self._kernel_pace * np.maximum(jitter, 0.1), KERNEL_FLOOR_NS)
-        op = DeviceOp(kernel, COMPUTE_STREAM, call, self.scope, size)
-        return self._run(op, start, start + np.rint(busy).astype(np.int64))
+        busy = (duration_ns + self._fused_ns) * self._slowdown("slow_kernels") * np.maximum(jitter, 0.1)
+        self._fused_ns, self._fused_after = np.zeros(self._workload.ranks), []
+        end = start + np.rint(np.maximum(busy, KERNEL_FLOOR_NS)).astype(np.int64)
+        return self._run(self._op(kernel, COMPUTE_STREAM, call, size=size), start, end)
 
     def meet(self, kernel: Kernel, message: Message, *, stream: int, after: Sequence[int] = ()) -> int:
         """Launch a collective: each rank arrives when it can, all of a set leave together.
@@ -171,104 +112,112 @@ class Machine:
         Returns:
             The device op.
         """
-        group, traffic = message.group, message.traffic
+        meeting, traffic = message.meeting, message.traffic
         call, start = self._issue(kernel, stream, after)
-        transfer = transfer_ns(group, np.maximum(traffic.sent_bytes, traffic.received_bytes))
-        end = group.spread(start[group.members].max(axis=1)) + transfer
-        self._calls_on[group.name] = sequence = self._calls_on.get(group.name, 0) + 1
-        op = DeviceOp(kernel, stream, call, self.scope, exchange=self.next_exchange)
-        self._exchanges.append(Exchange(len(self._ops), message, sequence, transfer))
-        return self._run(op, start, end)
+        links = self._slowdown("slow_link", meeting.axis)
+        transfer = transfer_ns(meeting, np.maximum(traffic.sent_bytes, traffic.received_bytes), links)
+        end = meeting.spread(start[meeting.members].max(axis=1)) + transfer
+        op = self._run(self._op(kernel, stream, call, exchange=self.next_exchange), start, end)
+        self._add_exchange(range(op, op + 1), message, transfer)
+        return op
+
+    def copy_to_peers(
+        self, kernel: Kernel, message: Message, sizes: Sequence[NDArray[np.int64]], *, stream: int,
+        after: Sequence[int],
+    ) -> int:  # fmt: skip
+        """Launch an all-to-all as copies, one per peer in turn, once all of a set are there.
+
+        A stream waits for the peers without any kernel, so nothing shows that it waits.
+
+        Args:
+            kernel: The copy.
+            message: What it moves, and among whom.
+            sizes: Bytes for each peer, each of shape (ranks,).
+            stream: Stream it runs on.
+            after: Device ops on other streams that must be done first.
+
+        Returns:
+            The device op of the last copy.
+        """
+        group, first = message.group, len(self._record.ops)
+        links = self._slowdown("slow_link", group.axis)
+        call, arrived = self._issue(kernel, stream, after)
+        together = start = group.spread(arrived[group.members].max(axis=1))
+        for number, size in enumerate(sizes):
+            if number:
+                call, ready = self._issue(kernel, stream, ())
+                start = np.maximum(ready, together)
+            op = self._op(kernel, stream, call, size=size, exchange=self.next_exchange)
+            self._run(op, start, start + copy_ns(size, links))
+        ended = group.spread(self._record.op_ends[-1][group.members].max(axis=1))
+        self._add_exchange(range(first, len(self._record.ops)), message, ended - together)
+        return self.last_op
 
     @property
     def next_exchange(self) -> int:
-        """Row the next `meet` will take in `Timeline.exchanges`."""
-        return len(self._exchanges)
+        """Row the next exchange will take in `Timeline.exchanges`."""
+        return len(self._record.exchanges)
 
     @property
     def last_op(self) -> int:
         """The device op launched last."""
-        return len(self._ops) - 1
+        return len(self._record.ops) - 1
 
     def synchronize(self) -> None:
         """Block the host until the compute stream is empty."""
-        self._block("cudaStreamSynchronize", self._stream_free[COMPUTE_STREAM])
+        self._block("cudaStreamSynchronize", self._free(COMPUTE_STREAM) + _LAUNCH_LATENCY_NS)
 
     def synchronize_device(self) -> None:
         """Block the host until every stream is empty."""
-        self._block("cudaDeviceSynchronize", np.max(list(self._stream_free.values()), axis=0))
+        last = np.max(list(self._stream_free.values()), axis=0)
+        self._block("cudaDeviceSynchronize", last + _LAUNCH_LATENCY_NS)
 
     def spin(self, op: int) -> None:
-        """Keep the host busy, without any call, until ``op`` is done."""
-        self._now = np.maximum(self._now, self._op_ends[op] + _LAUNCH_LATENCY_NS)
+        """Keep the host busy, without any call, until ``op`` is done; a graph cannot."""
+        if not self.is_replaying:
+            self._go_on(np.maximum(self._now, self._record.op_ends[op] + _LAUNCH_LATENCY_NS))
 
     def _issue(self, kernel: Kernel, stream: int, after: Sequence[int]) -> tuple[int, NDArray[np.int64]]:
         """Make the call that launches ``kernel``: the call's row, and when the work can start."""
-        awaited = [op for op in after if self._ops[op].stream != stream]
-        for _ in awaited:
-            self._call("cudaEventRecord", _EVENT_CALL_NS)
-            self._call("cudaStreamWaitEvent", _EVENT_CALL_NS)
-        call = self._call(kernel.call, _CALL_NS)
-        start = self._now + _LAUNCH_LATENCY_NS
+        awaited = [op for op in after if self._record.ops[op].stream != stream]
+        for op in awaited:
+            with self.only(self._record.ops[op].ranks):
+                self._wait_for_event()
+        call = self._launch_call(kernel.call)
+        start = self._now + _LAUNCH_LATENCY_NS if self._graph_ready is None else self._graph_ready
         if stream in self._stream_free:
             start = np.maximum(start, self._stream_free[stream] + _QUEUE_GAP_NS)
         for op in awaited:
-            start = np.maximum(start, self._op_ends[op] + _QUEUE_GAP_NS)
+            start = np.maximum(start, self._record.op_ends[op] + _QUEUE_GAP_NS)
         return call, start
 
-    def _run(self, op: DeviceOp, start: NDArray[np.int64], end: NDArray[np.int64]) -> int:
-        self._ops.append(op)
-        self._op_starts.append(start)
-        self._op_ends.append(end)
-        self._stream_free[op.stream] = end
-        return len(self._ops) - 1
+    def _wait_for_event(self) -> None:
+        """Have a stream wait for another; compact runs do not write the calls down."""
+        for name in ("cudaEventRecord", "cudaStreamWaitEvent"):
+            if self._workload.compact:
+                self._spend(EVENT_CALL_NS)
+            else:
+                self._call(name, EVENT_CALL_NS)
 
-    def _call(self, name: str, duration_ns: int) -> int:
-        with self._span("call", name) as row:
-            self._spend(duration_ns)
+    def _op(
+        self, kernel: Kernel, stream: int, call: int, *,
+        size: int | NDArray[np.int64] = 0, exchange: int | None = None,
+    ) -> DeviceOp:  # fmt: skip
+        node = self._replay.next_node() if self._replay else None
+        kernel = ported(kernel, self._workload.platform)
+        return DeviceOp(kernel, stream, call, self.scope, size, exchange, node, self._active)
+
+    def _run(self, op: DeviceOp, start: NDArray[np.int64], end: NDArray[np.int64]) -> int:
+        row = self._record.add_op(op, start, end)
+        before = self._stream_free.get(op.stream, np.zeros_like(end))
+        self._stream_free[op.stream] = end if op.ranks is None else np.where(op.ranks, end, before)
         return row
 
-    def _block(self, name: str, until: NDArray[np.int64]) -> None:
-        with self._span("call", name):
-            self._spend(_EVENT_CALL_NS)
-            self._now = np.maximum(self._now, until + _LAUNCH_LATENCY_NS)
+    def _free(self, stream: int) -> NDArray[np.int64]:
+        """When the last work so far on ``stream`` is done."""
+        return self._stream_free.get(stream, np.zeros_like(self._now))
 
-    @contextmanager
-    def _span(
-        self,
-        kind: Literal["annotation", "operator", "call", "frame"],
-        name: str,
-        *,
-        thread: Thread | None = None,
-        **facts: Any,  # noqa: ANN401 - fields of HostSpan, checked by its constructor
-    ) -> Iterator[int]:
-        thread = thread or self.thread
-        stack, row = self._open[thread], len(self._spans)
-        span = HostSpan(
-            kind, name, thread, self._around(stack, "operator"), self._around(stack, "annotation")
-        )
-        self._spans.append(replace(span, **facts))
-        self._span_starts.append(self._now)
-        self._span_ends.append(self._now)
-        stack.append(row)
-        yield row
-        stack.pop()
-        self._span_ends[row] = self._now
-        self._spend(_RETURN_NS)
-
-    def _around(self, stack: Sequence[int], kind: str) -> int | None:
-        return next((row for row in reversed(stack) if self._spans[row].kind == kind), None)
-
-    def _spend(self, duration_ns: int) -> None:
-        """Let the host work for about ``duration_ns``."""
-        scatter = _HOST_JITTER * self._workload.jitter * self._rng.standard_normal(self._workload.ranks)
-        self._now = self._now + np.rint(duration_ns * self._host_pace * np.exp(scatter)).astype(np.int64)
-
-
-def _paces(workload: Workload, cause: str) -> NDArray[np.float64]:
-    """Slowdown of each rank by stragglers of one cause, shape (ranks,)."""
-    pace = np.ones(workload.ranks)
-    for straggler in workload.stragglers:
-        if straggler.cause == cause:
-            pace[straggler.rank] *= straggler.factor
-    return pace
+    def _add_exchange(self, ops: range, message: Message, transfer: NDArray[np.int64]) -> None:
+        number = self._calls_on.get(message.group.desc, 0) + 1
+        self._calls_on[message.group.desc] = number
+        self._record.exchanges.append(Exchange(ops, message, number, transfer))

@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from traceview.synth.kernels import Kernel
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from traceview.synth.workload import Workload
 
 Thread = Literal["main", "autograd"]
+SpanKind = Literal["annotation", "operator", "call", "frame"]
 Phase = Literal["forward", "backward", "optimizer"]
 Role = Literal["dispatch", "combine"]
 
@@ -40,16 +44,18 @@ class HostSpan:
 
     Attributes:
         kind: ``annotation`` (named range), ``operator``, ``call`` (runtime or driver) or ``frame`` (Python).
-        name: Name of the range, operator, call or frame.
+        name: Name of the range, operator, call or frame; around a transfer, with fields for what differs
+            between sender and receiver.
         thread: Thread that did it.
         operator: Innermost operator around it, as a row of the same table.
         annotation: Innermost annotation around it on its thread, as a row of the same table.
         sequence: Number that ties a forward operator to its backward.
         exchange: Communication call it describes, as a row of `Timeline.exchanges`.
         dims: Shapes of its tensor inputs; a size that differs per rank is an array of shape (ranks,).
+        ranks: Ranks that did it, shape (ranks,); None for all.
     """
 
-    kind: Literal["annotation", "operator", "call", "frame"]
+    kind: SpanKind
     name: str
     thread: Thread
     operator: int | None = None
@@ -57,6 +63,7 @@ class HostSpan:
     sequence: int | None = None
     exchange: int | None = None
     dims: tuple[tuple[int | NDArray[np.int64], ...], ...] = ()
+    ranks: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,16 +75,20 @@ class DeviceOp:
         stream: Stream it runs on.
         call: Host call that launched it, as a row of `Timeline.spans`.
         scope: Part of the step it belongs to.
-        size: Bytes copied or set; 0 for kernels.
+        size: Bytes copied or set, shape (ranks,) where they differ; 0 for kernels.
         exchange: Communication call it carries out, as a row of `Timeline.exchanges`; None for local work.
+        node: Graph and node within it that launched it; None for a launch of its own.
+        ranks: Ranks that ran it, shape (ranks,); None for all.
     """
 
     kernel: Kernel
     stream: int
     call: int
     scope: Scope
-    size: int = 0
+    size: int | NDArray[np.int64] = 0
     exchange: int | None = None
+    node: tuple[int, int] | None = None
+    ranks: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,17 +98,24 @@ class Message:
     Attributes:
         group: Process group.
         traffic: What it moves.
-        library: ``nccl`` leaves metadata with the profiler, ``deep_ep`` does not.
+        library: ``nccl`` leaves metadata with the profiler, expert-parallel transports (``ep``) do not.
         role: Direction of an expert exchange: ``dispatch`` carries rows to experts, ``combine`` carries them
             back. The backward of a combine is a dispatch.
         part: Part of the MoE layer whose forward or backward it is; None for other communication.
+        pair: The group reduced to sender and receiver; None where all its ranks take part.
     """
 
     group: Group
     traffic: Traffic
-    library: Literal["nccl", "deep_ep"]
+    library: Literal["nccl", "ep"]
     role: Role | None = None
     part: Role | None = None
+    pair: Group | None = None
+
+    @property
+    def meeting(self) -> Group:
+        """Those who have to be there."""
+        return self.pair or self.group
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,13 +123,13 @@ class Exchange:
     """One communication call: on every set of its group, one instance of a collective.
 
     Attributes:
-        op: Device op that carries it out, as a row of `Timeline.ops`.
+        ops: Device ops that carry it out, as rows of `Timeline.ops`: a kernel, or copies to the peers.
         message: What was asked.
         sequence: Number of the call among those on its group, from 1.
         transfer_ns: Time from a set's last arrival to its end, shape (ranks,).
     """
 
-    op: int
+    ops: range
     message: Message
     sequence: int
     transfer_ns: NDArray[np.int64]
@@ -129,7 +147,7 @@ class Timeline:
         span_start_ns: Shape (spans, ranks).
         span_end_ns: Shape (spans, ranks).
         ops: Device side, in launch order.
-        op_start_ns: Shape (ops, ranks).
+        op_start_ns: Shape (ops, ranks); means nothing where the rank did not run the op.
         op_end_ns: Shape (ops, ranks).
         exchanges: Communication calls, in launch order.
     """
@@ -144,3 +162,12 @@ class Timeline:
     op_start_ns: NDArray[np.int64]
     op_end_ns: NDArray[np.int64]
     exchanges: tuple[Exchange, ...]
+
+    def done_by(self, rows: Sequence[HostSpan] | Sequence[DeviceOp], rank: int) -> NDArray[np.bool_]:
+        """Which of ``rows`` (of `spans` or `ops`) ``rank`` did."""
+        return np.array([row.ranks is None or row.ranks[rank] for row in rows], dtype=bool)
+
+    def exchange_of(self, op: int) -> Exchange | None:
+        """The communication call that the device op in row ``op`` carries out."""
+        row = self.ops[op].exchange
+        return None if row is None else self.exchanges[row]

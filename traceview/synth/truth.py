@@ -1,186 +1,181 @@
-"""What an analysis of the written traces must find, computed without any of the analysis code.
-
-The method is the plainest one: walk along the rank's timeline from edge to edge and note which kinds of work
-are in progress between two edges. Every figure is a sum over those pieces.
-"""
+"""What an analysis of the written traces must find, computed without any of the analysis code."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceview.synth.clocks import stamp
+from traceview.synth.capture import captured
+from traceview.synth.figures import rank_figures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from traceview.synth.timeline import DeviceOp, Exchange, Timeline
+    from traceview.synth.routing import Routing
+    from traceview.synth.timeline import Exchange, Timeline
 
 SCHEMA = "traceview/synth-truth/1"
+HOT = 1.5
+"""An expert with this many times the mean tokens of its layer is hot."""
 
 
-def truth(timeline: Timeline, files: dict[int, str]) -> dict[str, Any]:
+def truth(timeline: Timeline, files: Mapping[int, str]) -> dict[str, Any]:
     """Everything known about a run, ready for JSON; times are integers in ns.
 
-    Figures per rank hold on the written stamps; times of collectives are true times since the run began.
+    Figures per rank hold on the written stamps, and for what its file shows; times of collectives are true
+    times since the run began, whether recorded or not.
 
     Args:
         timeline: The run.
-        files: Name of each rank's trace.
+        files: Name of each rank's trace, for those that have one.
 
     Returns:
         ``ranks`` (clock, file and figures per rank, over the whole device window and per step),
-        ``collectives`` (one entry per instance) and ``experts`` (tokens per expert).
+        ``stragglers``, ``collectives`` (one entry per instance; of a compact run ``calls``, one entry per
+        call, whose times and bytes are in `arrays`), ``experts`` (tokens per expert) and ``hot_experts``.
     """
     workload = timeline.workload
+    if workload.compact:
+        communication = {"calls": [_call(timeline, exchange) for exchange in timeline.exchanges]}
+    else:
+        held = np.stack([captured(timeline, rank).ops & (rank in files) for rank in range(workload.ranks)], 1)
+        instances = (_instances(timeline, exchange, held) for exchange in timeline.exchanges)
+        communication = {"collectives": list(chain.from_iterable(instances))}
     return {
         "schema": SCHEMA,
         "workload": asdict(workload),
-        "ranks": [
-            {
-                "rank": rank,
-                "host": workload.host(rank),
-                "device": workload.device(rank),
-                "file": files[rank],
-                "clock_offset_ns": workload.clock(rank).offset_ns,
-                "clock_drift_ppm": workload.clock(rank).drift_ppm,
-                **rank_figures(timeline, rank),
-            }
-            for rank in range(workload.ranks)
+        "ranks": [_rank(timeline, rank, files) for rank in range(workload.ranks)],
+        "groups": {group.desc: group.members.tolist() for group in timeline.topology.groups()},
+        "stragglers": [
+            asdict(straggler) | {"steps": straggler.steps or _steps(timeline)}
+            for straggler in workload.stragglers
         ],
-        "collectives": [
-            instance for exchange in timeline.exchanges for instance in _instances(timeline, exchange)
-        ],
+        **communication,
         "experts": [
             {
                 "step": routing.step,
                 "microbatch": routing.microbatch,
                 "layer": routing.layer,
-                "tokens": routing.chosen[timeline.topology.expert.members].sum(axis=1).tolist(),
+                "tokens": _loads(timeline, routing).tolist(),
             }
             for routing in timeline.routings
         ],
+        "hot_experts": list(_hot_experts(timeline)),
     }
 
 
-def rank_figures(timeline: Timeline, rank: int) -> dict[str, Any]:
-    """``all`` (the whole device window) and ``steps`` of one rank.
-
-    A step's window runs from the first start of a device op launched in it to the first start of one
-    launched in the next; the last ends with the rank's last op. An op that reaches into another window
-    counts there for the part that does.
-    """
-    clock = timeline.workload.clock(rank)
-    starts = stamp(timeline.op_start_ns[:, rank], clock)
-    ends = stamp(timeline.op_end_ns[:, rank], clock)
-    steps = np.array([op.scope.step for op in timeline.ops])
-    numbers = sorted(set(steps.tolist()))
-    cuts = [int(starts[steps == step].min()) for step in numbers] + [int(ends.max())]
-    pieces = sweep(starts, ends, [_label(timeline, op) for op in timeline.ops], cuts)
-    counts = [Counter(op.kernel.category for op in timeline.ops if op.scope.step == step) for step in numbers]
+def arrays(timeline: Timeline) -> dict[str, NDArray[np.int64]]:
+    """Times and bytes of every call of a compact run, shape (calls, ranks), in the order of ``calls``."""
+    first = [exchange.ops[0] for exchange in timeline.exchanges]
+    last = [exchange.ops[-1] for exchange in timeline.exchanges]
+    traffic = [exchange.message.traffic for exchange in timeline.exchanges]
     return {
-        "all": _figures(sum(pieces, Counter()), sum(counts, Counter())),
-        "steps": {
-            str(step): _figures(of_step, counted)
-            for step, of_step, counted in zip(numbers, pieces, counts, strict=True)
-        },
+        "start_ns": timeline.op_start_ns[first],
+        "end_ns": timeline.op_end_ns[last],
+        "transfer_ns": np.stack([exchange.transfer_ns for exchange in timeline.exchanges]),
+        "sent_bytes": np.stack([call.sent_bytes for call in traffic]),
+        "received_bytes": np.stack([call.received_bytes for call in traffic]),
+        "scale_out_bytes": np.stack([call.scale_out_bytes for call in traffic]),
     }
 
 
-def sweep(
-    starts: NDArray[np.int64], ends: NDArray[np.int64], labels: Sequence[str], cuts: Sequence[int]
-) -> list[Counter[frozenset[str]]]:
-    """For each window between two cuts, the time spent in each combination of labels.
+def _steps(timeline: Timeline) -> list[int]:
+    first = timeline.workload.first_step
+    return list(range(first, first + timeline.workload.steps))
+
+
+def _rank(timeline: Timeline, rank: int, files: Mapping[int, str]) -> dict[str, Any]:
+    workload = timeline.workload
+    return {
+        "rank": rank,
+        "host": workload.host(rank),
+        "device": workload.device(rank),
+        "file": files.get(rank),
+        "recorded_from_ns": captured(timeline, rank).begin_ns,
+        "clock_offset_ns": workload.clock(rank).offset_ns,
+        "clock_drift_ppm": workload.clock(rank).drift_ppm,
+        **rank_figures(timeline, rank),
+    }
+
+
+def _call(timeline: Timeline, exchange: Exchange) -> dict[str, Any]:
+    """What all ranks share of a call."""
+    op, message = timeline.ops[exchange.ops[0]], exchange.message
+    has_number = message.library == "nccl" and op.node is None
+    return {
+        "collective": message.traffic.collective,
+        "category": op.kernel.category,
+        "kernel": op.kernel.name,
+        "role": message.role,
+        "part": message.part,
+        "axis": message.group.axis,
+        "group_desc": message.group.desc,
+        "seq": exchange.sequence if has_number else None,
+        "stream": op.stream,
+        **asdict(op.scope),
+    }
+
+
+def _instances(timeline: Timeline, exchange: Exchange, held: NDArray[np.bool_]) -> Iterable[dict[str, Any]]:
+    """One entry per set of the group that took part; lists per rank are in group order.
+
+    Of a pipeline transfer, the members are sender and receiver.
 
     Args:
-        starts: Start of each op.
-        ends: End of each op; an op is there from its start up to, not including, its end.
-        labels: Kind of each op.
-        cuts: Borders of the windows, ascending, one more than there are windows.
-
-    Returns:
-        Per window, the time by the set of labels in progress; the empty set is idle time.
+        timeline: The run.
+        exchange: The call.
+        held: Whether a rank's file holds an op, shape (ops, ranks).
     """
-    edges = [(time, 1, label) for time, label in zip(starts.tolist(), labels, strict=True)]
-    edges += [(time, -1, label) for time, label in zip(ends.tolist(), labels, strict=True)]
-    edges += [(cut, 0, "") for cut in cuts]
-    edges.sort()
-    pieces: list[Counter[frozenset[str]]] = [Counter() for _ in cuts]
-    running: Counter[str] = Counter()
-    window = -1  # before the first cut, as after the last one, time goes to the entry that is dropped
-    for (time, change, label), (until, _, _) in pairwise(edges):
-        if change:
-            running[label] += change
-        else:
-            window += 1
-        if until > time:
-            pieces[window][frozenset(kind for kind, count in running.items() if count)] += until - time
-    return pieces[:-1]
-
-
-def _label(timeline: Timeline, op: DeviceOp) -> str:
-    """``compute``, ``copy``, or the axis of a communication."""
-    if op.exchange is not None:
-        return f"comm {timeline.exchanges[op.exchange].message.group.axis}"
-    return "copy" if op.kernel.category == "memory" else "compute"
-
-
-def _figures(pieces: Counter[frozenset[str]], counts: Counter[str]) -> dict[str, Any]:
-    """One window's figures from its pieces."""
-    axes = {
-        kinds: [kind.removeprefix("comm ") for kind in kinds if kind.startswith("comm ")] for kinds in pieces
-    }
-    exposed: Counter[str] = Counter()
-    for kinds, time in pieces.items():
-        if axes[kinds] and "compute" not in kinds:
-            exposed[axes[kinds][0] if len(axes[kinds]) == 1 else "several"] += time
-
-    def total(claims: Iterable[frozenset[str]]) -> int:
-        return sum(pieces[kinds] for kinds in claims)
-
-    return {
-        "window_ns": total(pieces),
-        "compute_ns": total(kinds for kinds in pieces if "compute" in kinds),
-        "comm_ns": total(kinds for kinds in pieces if axes[kinds]),
-        "hidden_comm_ns": total(kinds for kinds in pieces if axes[kinds] and "compute" in kinds),
-        "exposed_comm_ns": exposed.total(),
-        "exposed_copy_ns": pieces[frozenset({"copy"})],
-        "idle_ns": pieces[frozenset()],
-        "exposed_comm_by_axis_ns": dict(sorted(exposed.items())),
-        "op_count_by_category": dict(sorted(counts.items())),
-    }
-
-
-def _instances(timeline: Timeline, exchange: Exchange) -> Iterable[dict[str, Any]]:
-    """One entry per set of the group; lists per rank are in group order."""
-    op, message, traffic = timeline.ops[exchange.op], exchange.message, exchange.message.traffic
-    for members in message.group.members:
-        starts = timeline.op_start_ns[exchange.op, members]
+    first, last = exchange.ops[0], exchange.ops[-1]
+    traffic, ran = exchange.message.traffic, timeline.ops[first].ranks
+    for number, members in enumerate(exchange.message.meeting.members):
+        if ran is not None and not ran[members].all():
+            continue
+        starts = timeline.op_start_ns[first, members]
         latest = np.flatnonzero(starts == starts.max())
         yield {
-            "collective": traffic.collective,
-            "category": op.kernel.category,
-            "kernel": op.kernel.name,
-            "role": message.role,
-            "part": message.part,
-            "axis": message.group.axis,
-            "group_name": message.group.name,
+            **_call(timeline, exchange),
+            "group_name": exchange.message.group.names[number],
             "group_ranks": members.tolist(),
-            "seq": exchange.sequence if message.library == "nccl" else None,
-            "stream": op.stream,
-            **asdict(op.scope),
+            "recorded": held[first, members].tolist(),
             "start_ns": starts.tolist(),
-            "end_ns": timeline.op_end_ns[exchange.op, members].tolist(),
+            "end_ns": timeline.op_end_ns[last, members].tolist(),
             "transfer_ns": int(exchange.transfer_ns[members[0]]),
             "last_arriver": int(members[latest[0]]) if len(latest) == 1 else None,
             "in_bytes": traffic.in_bytes[members].tolist(),
             "out_bytes": traffic.out_bytes[members].tolist(),
             "sent_bytes": traffic.sent_bytes[members].tolist(),
             "received_bytes": traffic.received_bytes[members].tolist(),
+            "scale_up_bytes": (traffic.sent_bytes - traffic.scale_out_bytes)[members].tolist(),
+            "scale_out_bytes": traffic.scale_out_bytes[members].tolist(),
         }
+
+
+def _loads(timeline: Timeline, routing: Routing) -> NDArray[np.int64]:
+    """Tokens per expert of a routing, for the sets that hold its layer, shape (sets, experts)."""
+    workload = timeline.workload
+    stage = routing.layer // (workload.layers // workload.pipeline_parallel)
+    holds_layer = timeline.topology.in_stage(stage)
+    return routing.loads[holds_layer[timeline.topology.expert.members[:, 0]]]
+
+
+def _hot_experts(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    """Experts that over the run get at least `HOT` times the mean tokens of their layer."""
+    workload = timeline.workload
+    for layer in range(workload.layers):
+        tokens = sum(_loads(timeline, r).sum(axis=0) for r in timeline.routings if r.layer == layer)
+        load = tokens / np.mean(tokens)
+        for expert in np.flatnonzero(load >= HOT).tolist():
+            position = expert // (workload.experts // workload.expert_parallel)
+            yield {
+                "layer": layer,
+                "expert": expert,
+                "load": float(load[expert]),
+                "tokens": int(tokens[expert]),
+                "position": position,
+            }

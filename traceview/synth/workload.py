@@ -7,14 +7,18 @@ from typing import Literal, get_args
 
 from traceview.errors import UsageError
 
-Transport = Literal["nccl", "deepep"]
+Transport = Literal["nccl", "copy_engine", "deepep", "deepep_low_latency", "hybridep"]
+Platform = Literal["cuda", "rocm"]
 Overlap = Literal["none", "shared", "1f1b"]
-Cause = Literal["slow_kernels", "late_launch", "more_tokens"]
-
+Cause = Literal["slow_kernels", "more_tokens", "late_launch", "slow_link"]
+GroupNames = Literal["per_axis", "per_set"]
 
 _SIZES = (
     "ranks",
     "ranks_per_host",
+    "tensor_parallel",
+    "context_parallel",
+    "pipeline_parallel",
     "expert_parallel",
     "steps",
     "microbatches",
@@ -26,23 +30,43 @@ _SIZES = (
     "tokens",
     "vocabulary",
 )
+_CHOICES = {
+    "transport": Transport,
+    "platform": Platform,
+    "overlap": Overlap,
+    "group_names": GroupNames,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
     """One rank that is slower than its peers, and why.
 
+    A rank that a slow link holds up on one axis arrives late on the others: that is what lateness caused by
+    an earlier exchange looks like.
+
     Attributes:
         rank: Global rank.
-        cause: ``slow_kernels`` stretches its compute kernels by ``factor``; ``late_launch`` stretches the
-            host's time between launches by ``factor``; ``more_tokens`` makes the router prefer its experts
-            ``factor`` times over.
+        cause: ``slow_kernels`` stretches its compute kernels by ``factor``; ``more_tokens`` makes the router
+            prefer its experts ``factor`` times over; ``late_launch`` stretches the host's time between
+            launches by ``factor`` and delays each launch by ``extra_ns``; ``slow_link`` stretches every
+            transfer it takes part in by ``factor``.
         factor: 1 changes nothing, 2 doubles.
+        extra_ns: Delay of each launch, for ``late_launch``.
+        steps: Step numbers in which it is slow; None for all.
+        axis: Axis whose transfers are slow, for ``slow_link``; None for all.
     """
 
     rank: int
     cause: Cause
-    factor: float
+    factor: float = 1.0
+    extra_ns: int = 0
+    steps: tuple[int, ...] | None = None
+    axis: str | None = None
+
+    def acts_in(self, step: int | None) -> bool:
+        """Whether the rank is slow in ``step``; None stands for what belongs to no step."""
+        return self.steps is None or step in self.steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +78,56 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
+class LateStart:
+    """A rank whose profiler starts late.
+
+    Attributes:
+        rank: Global rank.
+        steps: Steps it misses; 1.5 begins in the middle of the second one.
+    """
+
+    rank: int
+    steps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """What the profilers record of the run; the run itself is the same.
+
+    Attributes:
+        late_starts: Ranks whose file begins late.
+        missing_ranks: Ranks without a file.
+        dropped_share: Share of the device rows that a file lacks, drawn from the seed.
+        metadata: PyTorch records what its communication calls are and move; where it does not, only the
+            annotations around them tell.
+        sequence_numbers: The metadata numbers the calls of a group.
+    """
+
+    late_starts: tuple[LateStart, ...] = ()
+    missing_ranks: tuple[int, ...] = ()
+    dropped_share: float = 0.0
+    metadata: bool = True
+    sequence_numbers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """A few training steps of a Mixture-of-Experts model on some hosts.
 
     The same workload always gives the same bytes: nothing but ``seed`` feeds the random draws, and the
-    clocks and the overlap never change what is routed where.
+    clocks, the overlap and the capture never change what is routed where.
+
+    Ranks form two grids that share only the pipeline: tensor x context x data x pipeline for attention,
+    expert x expert-data x pipeline for the experts, the first axis of each running fastest.
 
     Attributes:
         ranks: GPUs, one process each; rank ``r`` lives on host ``r // ranks_per_host``.
         ranks_per_host: GPUs that share a host and its NVLink domain.
-        expert_parallel: Size of an expert-parallel group; consecutive ranks form a group.
+        tensor_parallel: Ranks that share the attention weights; between them the sequence is split.
+        context_parallel: Ranks that share one sequence's attention.
+        pipeline_parallel: Stages; each holds as many consecutive layers as the others.
+        expert_parallel: Size of an expert-parallel group.
+        group_names: Sets of ranks along one axis share a group name (``per_axis``), or have one each.
         steps: Recorded steps.
         first_step: Number of the first recorded step.
         microbatches: Microbatches per step.
@@ -72,18 +136,22 @@ class Workload:
         expert_hidden: Width of one expert, and of the shared expert.
         experts: Routed experts per layer.
         top_k: Experts per token.
-        tokens: Tokens per rank and microbatch; also the sequence length.
+        tokens: Length of the one sequence in a microbatch, over its tensor- and context-parallel ranks.
         vocabulary: Rows of the embedding.
         transport: Library that carries dispatch and combine.
+        platform: Vendor's software below PyTorch: CUDA with NCCL, or ROCm with RCCL.
         dispatch_dtype: Element type of dispatched rows; combined rows and gradients are BF16.
         overlap: ``none`` keeps dispatch and combine on the critical path; ``shared`` runs the shared expert
             beside them; ``1f1b`` runs one microbatch's forward beside its predecessor's backward.
+        graphs: Each forward and each backward is replayed as one graph.
         gather_parameters: All-gather the updated parameters after the optimizer (ZeRO).
         expert_imbalance: Standard deviation of the experts' log popularity; 0 forces balance.
         jitter: Relative standard deviation of kernel and host times.
         start_skew_ns: Each rank begins at a uniform random time up to this late.
         stragglers: Ranks slower than their peers.
         clocks: One clock per host, or one for all.
+        capture: What the profilers record.
+        compact: Fuse small kernels into their neighbours and write no host operators: for very many ranks.
         traps: Also write what trips careless readers: Triton host rows with a stream, hostile names,
             Python frames.
         seed: Source of every random draw.
@@ -91,7 +159,11 @@ class Workload:
 
     ranks: int = 8
     ranks_per_host: int = 8
+    tensor_parallel: int = 1
+    context_parallel: int = 1
+    pipeline_parallel: int = 1
     expert_parallel: int = 8
+    group_names: GroupNames = "per_axis"
     steps: int = 4
     first_step: int = 10
     microbatches: int = 1
@@ -103,36 +175,69 @@ class Workload:
     tokens: int = 4096
     vocabulary: int = 32768
     transport: Transport = "nccl"
+    platform: Platform = "cuda"
     dispatch_dtype: Literal["BFloat16", "Float8_e4m3fn"] = "BFloat16"
     overlap: Overlap = "none"
+    graphs: bool = False
     gather_parameters: bool = True
     expert_imbalance: float = 0.3
     jitter: float = 0.02
     start_skew_ns: int = 200_000
     stragglers: tuple[Straggler, ...] = ()
     clocks: tuple[Clock, ...] = (Clock(),)
+    capture: Capture = Capture()
+    compact: bool = False
     traps: bool = False
     seed: int = 1
 
     def __post_init__(self) -> None:
         for name in _SIZES:
             _require(getattr(self, name) > 0, f"{name} must be positive, not {getattr(self, name)}")
-        _require(self.ranks % self.expert_parallel == 0, "expert_parallel must divide ranks")
-        _require(self.experts % self.expert_parallel == 0, "expert_parallel must divide experts")
+        for name, choices in _CHOICES.items():
+            _require(getattr(self, name) in get_args(choices), f"{name} is one of {get_args(choices)}")
+        self._check_grids()
+        self._check_defects()
         _require(self.top_k <= self.experts, "top_k cannot exceed experts")
-        _require(self.transport in get_args(Transport), f"transport is one of {get_args(Transport)}")
-        _require(self.overlap in get_args(Overlap), f"overlap is one of {get_args(Overlap)}")
         _require(self.overlap != "1f1b" or self.microbatches > 1, "overlap 1f1b needs two microbatches")
+        _require(self.overlap != "1f1b" or self.pipeline_parallel == 1, "overlap 1f1b needs a single stage")
         _require(len(self.clocks) in (1, self.hosts), f"clocks needs 1 or {self.hosts} entries, one per host")
         _require(min(self.jitter, self.expert_imbalance, self.start_skew_ns) >= 0, "spreads are not negative")
+
+    def _check_grids(self) -> None:
+        stages, shards = self.pipeline_parallel, self.tensor_parallel * self.context_parallel
+        _require(self.ranks % (shards * stages) == 0, "tensor, context and pipeline must divide ranks")
+        _require(self.ranks % (self.expert_parallel * stages) == 0, "expert and pipeline must divide ranks")
+        _require(self.layers % stages == 0, "pipeline_parallel must divide layers")
+        _require(self.tokens % shards == 0, "tensor and context parallelism must divide tokens")
+        _require(self.experts % self.expert_parallel == 0, "expert_parallel must divide experts")
+        peers = self.expert_parallel > 1 and self.ranks_per_host % self.expert_parallel == 0
+        _require(self.transport != "copy_engine" or peers, "copy engines need peers, all on one host")
+        _require(not self.compact or stages == 1, "a compact run has a single stage")
+
+    def _check_defects(self) -> None:
+        capture = self.capture
+        named = [straggler.rank for straggler in self.stragglers]
+        named += [late.rank for late in capture.late_starts] + list(capture.missing_ranks)
+        for rank in named:
+            _require(0 <= rank < self.ranks, f"rank {rank} does not exist")
         for straggler in self.stragglers:
-            _require(0 <= straggler.rank < self.ranks, f"straggler rank {straggler.rank} does not exist")
+            _require(straggler.cause in get_args(Cause), f"a straggler's cause is one of {get_args(Cause)}")
             _require(straggler.factor > 0, "a straggler's factor must be positive")
+            _require(straggler.extra_ns >= 0, "a straggler's extra_ns is not negative")
+        for late in capture.late_starts:
+            _require(0 <= late.steps < self.steps, "a late start misses some of the steps, not all")
+        _require(len(set(capture.missing_ranks)) < self.ranks, "some rank must have a file")
+        _require(0 <= capture.dropped_share < 1, "dropped_share is a share below 1")
 
     @property
     def hosts(self) -> int:
         """Number of hosts; the last may be partly filled."""
         return -(-self.ranks // self.ranks_per_host)
+
+    @property
+    def own_tokens(self) -> int:
+        """Tokens of a microbatch that one rank holds, and sends to the experts."""
+        return self.tokens // (self.tensor_parallel * self.context_parallel)
 
     def host(self, rank: int) -> int:
         """Host of ``rank``."""
