@@ -173,7 +173,11 @@ def test_nanogpts_collectives_match_without_sequence_numbers(traces: Path) -> No
 
 @pytest.mark.parametrize(
     ("folder", "ranks", "median_us"),
-    [("facebookresearch-param/dlrm_kineto", 8, 10), ("astra-sim-astra-sim/megatron-tp8", 8, 60)],
+    [
+        ("facebookresearch-param/dlrm_kineto", 8, 10),
+        ("astra-sim-astra-sim/megatron-tp8", 8, 60),
+        ("pytorch-torchrec/trace/sst_long_a2a_optimizer_3", 4, 100),
+    ],
 )
 def test_sets_without_any_metadata_match_by_order_and_end_together(
     traces: Path, folder: str, ranks: int, median_us: float
