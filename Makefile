@@ -1,7 +1,8 @@
 # Everything a contributor runs. Needs make and Python 3.11 or newer; the rest is installed into $(VENV).
 #   make demo      see it work on the shipped traces
-#   make test      the tests
+#   make test      the tests, on all cores
 #   make check     what CI runs: lint, types, import rule, generated docs, tests with coverage
+#   make bench     speed and memory of the interval algebra and of matching
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -27,17 +28,20 @@ $(DEV): $(RUNTIME)
 	@touch $@
 
 demo: $(RUNTIME)
-	$(VENV)/bin/traceview summary sample_traces/ep8-deepep-overlap
+	$(VENV)/bin/traceview summary sample_traces/ep8-straggler
 	@echo
-	$(VENV)/bin/traceview overlap sample_traces/ep8-nccl --by axis,phase
+	$(VENV)/bin/traceview alltoall sample_traces/ep8-straggler
+	@echo
+	$(VENV)/bin/traceview stragglers sample_traces/ep8-straggler
 	@echo
 	@echo "Next, on these or on your own traces:"
-	@echo "  $(VENV)/bin/traceview info sample_traces/ep8-straggler"
-	@echo "  $(VENV)/bin/traceview summary sample_traces/ep8-straggler --by step -f csv"
+	@echo "  $(VENV)/bin/traceview overlap sample_traces/ep8-deepep-overlap --by axis,phase"
+	@echo "  $(VENV)/bin/traceview experts sample_traces/ep8-nccl -f csv"
 	@echo "  $(VENV)/bin/traceview --help"
 
+# one polars thread per worker: more would only compete for the cores
 test: $(DEV)
-	$(VENV)/bin/python -m pytest
+	POLARS_MAX_THREADS=1 $(VENV)/bin/python -m pytest -n auto
 
 check: $(DEV)
 	$(VENV)/bin/ruff check .
@@ -45,7 +49,7 @@ check: $(DEV)
 	$(VENV)/bin/mypy traceview tests docs/generate.py
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/python docs/generate.py --check
-	$(VENV)/bin/python -m pytest --cov --cov-report=term
+	$(VENV)/bin/python -m pytest -n auto --cov --cov-report=term
 
 docs: $(DEV)
 	$(VENV)/bin/python docs/generate.py
@@ -53,9 +57,9 @@ docs: $(DEV)
 samples: $(RUNTIME)
 	for preset in $(SAMPLES); do $(VENV)/bin/traceview synth $$preset -o sample_traces/$$preset || exit 1; done
 
-bench: $(DEV)
+bench: $(RUNTIME)
 	$(VENV)/bin/python benchmarks/intervals.py
-	$(VENV)/bin/python benchmarks/ingest.py
+	$(VENV)/bin/python benchmarks/collectives.py
 
 clean:
 	rm -rf $(VENV) build dist out *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 MADE = "<!-- made by docs/generate.py; run `make docs` instead of editing -->"
+COLUMNS = 120
+"""Width of the terminal whose output is shown: a wider line is wrapped, as a terminal does it."""
 
 TABLES_INTRODUCTION = f"""\
 # Tables
@@ -116,7 +119,12 @@ def with_output(page: str) -> str:
 def _console_block(block: re.Match[str]) -> str:
     command = [sys.executable, "-m", "traceview", *shlex.split(block[1])]
     done = subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.PIPE, encoding="utf-8")
-    return f"```console\n$ traceview {block[1]}\n{done.stdout.rstrip()}\n```"
+    shown = "\n".join(map(_wrapped, done.stdout.rstrip().splitlines()))
+    return f"```console\n$ traceview {block[1]}\n{shown}\n```"
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
 def main(arguments: list[str]) -> int:

@@ -209,7 +209,7 @@ def _advice(row: Mapping[str, Any], waiting: float | None) -> str | None:
     if waiting is not None and waiting > 0.5:
         return "find who arrives last (stragglers) before touching the network"
     if row["expected_ratio"] is not None and row["expected_ratio"] < SLOW_RATIO:
-        return "the transfer itself is slow: check message sizes, links and the SMs the transport may use"
+        return "check message sizes, links and the SMs the transport may use: the transfer itself is slow"
     if row["axis"] == "ep":
         return "overlap it (shared experts, another microbatch), or move fewer bytes (FP8 dispatch)"
     return "start it earlier or give it work to hide under (hideability shows how much there is)"
@@ -227,7 +227,7 @@ def _stragglers(total: Total, blame: pl.DataFrame, window: str) -> Iterator[Find
         suspect = f"; suspect: its {_SUSPECTS.get(row['suspect'], row['suspect'])}" if row["suspect"] else ""
         text = (
             f"rank {row['rank']} arrives last: the others wait {_each(total, row['blamed_ns'], window)} "
-            f"for it ({units.percent(share)} of all exposed waiting){cause}{suspect}"
+            f"for it on average ({units.percent(share)} of all exposed waiting){_blur(row)}{cause}{suspect}"
         )
         yield _cost(
             total,
@@ -241,6 +241,11 @@ def _stragglers(total: Total, blame: pl.DataFrame, window: str) -> Iterator[Find
             method="exposed waiting of the others in exchanges whose last arrival it was",
             command="traceview stragglers",
         )
+
+
+def _blur(row: Mapping[str, Any]) -> str:
+    """How far apart the clocks of the hosts may be, where several meet."""
+    return f", arrivals ± {units.duration(row['uncertainty_ns'])}" if row["uncertainty_ns"] else ""
 
 
 _STANDS_OUT = 0.25  # a rank with less of the blame is one of many

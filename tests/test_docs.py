@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import click
 import pytest
 
+import traceview
 from traceview import registry, schema
 from traceview.cli import main as root_command
 
@@ -18,7 +21,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 GENERATOR = CHECKOUT / "docs" / "generate.py"
 GENERATED = ("docs/schema.md", "docs/cli.md", "README.md")
 PROSE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
-LONGEST = {"ARCHITECTURE.md": 150, "CONTRIBUTING.md": 120}
+LONGEST = {"README.md": 150, "ARCHITECTURE.md": 150, "CONTRIBUTING.md": 120}
 
 CONTEXT = click.Context(root_command)
 COMMANDS = {name: root_command.get_command(CONTEXT, name) for name in root_command.list_commands(CONTEXT)}
@@ -82,6 +85,13 @@ def test_a_command_and_each_of_its_options_have_help_and_are_on_the_page(name: s
     assert [option.name for option in options if f"{option.opts[-1]}" not in section] == []
 
 
+def test_the_output_in_the_readme_is_all_that_the_command_prints() -> None:
+    ((command, shown),) = re.findall(r"```console\n\$ traceview (.*)\n((?:.*\n)*?)```", _text("README.md"))
+    arguments = [sys.executable, "-m", "traceview", *shlex.split(command)]
+    done = subprocess.run(arguments, cwd=CHECKOUT, check=True, stdout=subprocess.PIPE, encoding="utf-8")
+    assert shown.split() == done.stdout.split()  # lines may be wrapped, words may not change
+
+
 # --- prose -------------------------------------------------------------------------------------------
 
 
@@ -94,6 +104,33 @@ def _code(page: str) -> str:
 def test_a_page_uses_only_commands_that_exist(page: str) -> None:
     used = set(re.findall(r"(?<![\w/.=-])(?<!import )traceview ([a-z]+)\b", _code(page)))
     assert used - set(COMMANDS) == set()
+
+
+@pytest.mark.parametrize("page", PROSE)
+def test_a_page_uses_only_functions_that_the_library_has(page: str) -> None:
+    used = re.findall(r"\btv\.([A-Za-z_]+)", _code(page))
+    assert [name for name in used if name not in traceview.__all__] == []
+
+
+def test_the_readme_says_which_question_every_command_answers() -> None:
+    rows = [line for line in _text("README.md").splitlines() if line.startswith("| ")]
+    assert set(COMMANDS) - {name for row in rows for name in re.findall(r"`traceview ([a-z]+)", row)} == set()
+
+
+def test_the_architecture_shows_the_layers_that_are_enforced() -> None:
+    settings = tomllib.loads(_text("pyproject.toml"))["tool"]["importlinter"]
+    enforced = next(contract["layers"] for contract in settings["contracts"] if contract["type"] == "layers")
+    (block,) = re.findall(r"```\n(cli\n.*?)```", _text("ARCHITECTURE.md"), flags=re.DOTALL)
+    shown = [line.split("  ")[0].split(" · ") for line in block.splitlines()]
+    assert shown == [layer.split(" | ") for layer in enforced if layer != "(__main__)"]
+
+
+def test_the_architecture_names_every_module() -> None:
+    rows = [line for line in _text("ARCHITECTURE.md").splitlines() if line.startswith("| `")]
+    named = {name.strip("/") for row in rows for name in re.findall(r"`([a-z]+/?)`", row.split("|")[1])}
+    entries = [*(CHECKOUT / "traceview").glob("[a-z]*.py"), *(CHECKOUT / "traceview").glob("*/__init__.py")]
+    there = {entry.parent.name if entry.stem == "__init__" else entry.stem for entry in entries}
+    assert there == named
 
 
 @pytest.mark.parametrize("page", PROSE)
