@@ -1,4 +1,4 @@
-"""Named workloads: most of them 8 ranks and a few steps, well under half a megabyte together."""
+"""Named workloads: most of them 8 ranks and a few steps, about half a megabyte together."""
 
 from __future__ import annotations
 
