@@ -1,4 +1,4 @@
-"""What the user pointed at, as files: a path, a directory, a quoted glob, or ``-`` for standard input.
+"""What the user pointed at, as traces: a path, a directory, a quoted glob, or ``-`` for standard input.
 
 A file that was named is either a trace or an error; a file merely lying in a directory may be something
 else, and is then passed over.
@@ -18,38 +18,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceview.errors import NoTraceError, ParseError, UnknownFormatError, UsageError
-from traceview.source import Source
+from traceview.source import Source, is_export_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from traceview.contracts import Parser
 
-LOOKED_FOR = ("*.json", "*.json.gz", "*.json.zst", "*.json.zip")
+LOOKED_FOR = (
+    "*.json",
+    "*.json.gz",
+    "*.json.zst",
+    "*.json.zip",
+    "*.sqlite",
+    "*.arrows",
+    "*_pqtdir/",
+    "*_arwdir/",
+)
 _NEVER_TRACE_NAMES = {"truth.json"}  # what `traceview synth` writes beside its traces
-_NEVER_TRACES = {".py", ".md", ".txt", ".toml", ".yaml", ".yml", ".log", ".html", ".csv"}
+_NEVER_TRACES = {".npz", ".py", ".md", ".txt", ".toml", ".yaml", ".yml", ".log", ".html", ".csv"}
 
 _BINARY = (
-    (
-        b"SQLite format 3",
-        "an SQLite database",
-        "if Nsight Systems exported it, this version cannot read it yet",
-    ),
-    (b"PAR1", "a Parquet file", "pass the trace it was made from"),
     (
         b"\x80",
         "a Python pickle, perhaps a memory snapshot",
         "pickles are never opened; pass a profiler trace",
     ),
-    (b"NSYS", "an Nsight Systems report", "export it: nsys export --type sqlite REPORT.nsys-rep"),
+    (b"\xfd7zXZ\0", "an xz-compressed file", "pass the trace it was made from, or unpack it"),
     (b"\x7fELF", "a program", "pass the trace file"),
     (b"%PDF", "a PDF", "pass the trace file"),
 )
 
+_TAKES_ANY_JSON = "kineto"  # so that it can say what the other kinds are; narrower formats go first
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A file, and whether the user named it (then it must be a trace)."""
+    """A file, or a directory that is one trace, and whether the user named it (then it must be a trace)."""
 
     source: Source
     named: bool
@@ -84,15 +89,29 @@ def _at(place: str) -> Iterator[Candidate]:
     if path.is_file():
         yield Candidate(Source(path), named=True)
         return
+    if path.is_dir() and is_export_directory(path):
+        yield Candidate(Source(path), named=True)
+        return
     if path.is_dir():
-        # not following links out of the directory: a trace folder is no reason to walk a whole disk
-        files = sorted(file for file in path.rglob("*") if file.is_file() and _may_be_trace(file, path))
+        found = sorted(_within(path))
     else:
         matches = sorted(Path(match) for match in glob.glob(place, recursive=True))  # noqa: PTH207 - the pattern may be absolute
-        files = [file for file in matches if file.is_file()]
-    if not files:
+        exports = {match for match in matches if match.is_dir() and is_export_directory(match)}
+        found = [m for m in matches if m in exports or (m.is_file() and m.parent not in exports)]
+    if not found:
         raise NoTraceError.at(place, LOOKED_FOR)
-    yield from (Candidate(Source(file), named=False) for file in files)
+    yield from (Candidate(Source(file), named=False) for file in found)
+
+
+def _within(root: Path) -> Iterator[Path]:
+    """What may be a trace below ``root``: files, and directories that are one trace as a whole."""
+    # not following links out of the directory: a trace folder is no reason to walk a whole disk
+    for folder, below, files in os.walk(root):
+        inside = [Path(folder, name) for name in below]
+        exports = [path for path in inside if is_export_directory(path)]
+        below[:] = [path.name for path in inside if path not in exports]
+        plain = [path for path in (Path(folder, name) for name in files) if path.is_file()]
+        yield from (path for path in [*exports, *plain] if _may_be_trace(path, root))
 
 
 @cache
@@ -118,7 +137,7 @@ def parser_for(source: Source, parsers: Sequence[Parser]) -> Parser:
         ParseError: The file is empty.
         UnknownFormatError: None does; says what the file seems to be.
     """
-    for parser in parsers:
+    for parser in sorted(parsers, key=lambda parser: parser.name == _TAKES_ANY_JSON):
         if parser.sniff(source):
             return parser
     if not source.head:

@@ -136,7 +136,7 @@ def _run(name: str, traces: list[Trace]) -> Run:
     free = (rank for rank in range(len(traces) + len(taken)) if rank not in taken)
     notes = []
     numbered = []
-    for trace in sorted(traces, key=lambda trace: trace.facts.path):
+    for trace in sorted(traces, key=lambda trace: (trace.facts.path, trace.facts.pid or 0)):
         if trace.facts.rank is None:
             numbered.append(trace.with_rank(next(free), "assumed"))
         else:

@@ -1,5 +1,6 @@
-"""One input file as the parsers see it: where it lies, what its first bytes are, how to stream it.
+"""One input as the parsers see it: where it lies, what its first bytes are, how to stream it.
 
+An input is a file, or a directory that is one trace as a whole; a directory has no bytes of its own.
 Compression is recognised by magic bytes, never by suffix. Reading is streaming throughout, so memory
 does not depend on the size of the file; a compressed stream that ends early is read as far as it goes
 and says so in `ByteStream.damage`.
@@ -23,7 +24,18 @@ if TYPE_CHECKING:
 HEAD_BYTES = 4096
 _COMPRESSED_BYTES = 1 << 20
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
+_EXPORT_SUFFIXES = (".parquet", ".arrow")
+_EXPORT_TABLES = ("StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_")
 _DAMAGE = (EOFError, OSError, zlib.error, zipfile.BadZipFile)  # zlib.error: deflate inside zip
+
+
+def is_export_directory(folder: Path) -> bool:
+    """Whether a directory is one trace: the tables of an Nsight Systems export, one file each."""
+    try:
+        names = [entry.name for entry in folder.iterdir() if entry.suffix in _EXPORT_SUFFIXES]
+    except OSError:
+        return False
+    return any(name.startswith(_EXPORT_TABLES) for name in names)
 
 
 class Reader(Protocol):
@@ -65,18 +77,21 @@ class ByteStream:
 
 @dataclass(frozen=True)
 class Source:
-    """One file: its path, its size, and the decompressed bytes it starts with."""
+    """One input: its path, its size, and the decompressed bytes it starts with."""
 
     path: Path
 
     @cached_property
     def size(self) -> int:
         """Size on disk, in bytes."""
-        return self.path.stat().st_size
+        parts = self.path.iterdir() if self.path.is_dir() else [self.path]
+        return sum(part.stat().st_size for part in parts)
 
     @cached_property
     def head(self) -> bytes:
-        """The first `HEAD_BYTES` decompressed bytes (fewer if the file is shorter)."""
+        """The first `HEAD_BYTES` decompressed bytes (fewer if the file is shorter; a directory has none)."""
+        if self.path.is_dir():
+            return b""
         with self.open() as stream:
             return stream.read(HEAD_BYTES)
 

@@ -51,8 +51,10 @@ def default_folder() -> Path:
 
 def key(path: Path, *versions: object) -> str:
     """Name of the stored form of ``path``: changes with the file and with anything that shaped the tables."""
-    stat = path.stat()
-    identity = [str(path.resolve()), stat.st_size, stat.st_mtime_ns, VERSION, *map(str, versions)]
+    # a folder does not change when a file in it is written anew
+    files = [path, *sorted(path.iterdir())] if path.is_dir() else [path]
+    stats = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    identity = [str(path.resolve()), stats, VERSION, *map(str, versions)]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
 

@@ -49,6 +49,24 @@ def test_a_file_met_twice_is_read_once_and_counts_as_named(tmp_path: Path) -> No
     assert names(tmp_path / "a.json", str(tmp_path / "*.json")) == [("a.json", True)]
 
 
+def test_a_directory_of_exported_tables_is_one_trace_whole_or_beside_others(tmp_path: Path) -> None:
+    export = tmp_path / "rank0_pqtdir"
+    export.mkdir()
+    for name in ("StringIds.parquet", "CUPTI_ACTIVITY_KIND_KERNEL.parquet"):
+        (export / name).write_text("x")
+    (tmp_path / "rank1.sqlite").write_text("x")
+    assert names(export) == [("rank0_pqtdir", True)]
+    assert names(tmp_path) == [("rank0_pqtdir", False), ("rank1.sqlite", False)]
+    assert names(str(tmp_path / "*")) == [("rank0_pqtdir", False), ("rank1.sqlite", False)]
+    assert names(str(tmp_path / "**/*")) == [("rank0_pqtdir", False), ("rank1.sqlite", False)]
+
+
+def test_a_directory_of_other_parquet_files_is_no_trace_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "table.parquet").write_text("x")
+    assert names(tmp_path) == [("table.parquet", False)]
+
+
 def test_places_without_files_are_errors_that_say_where(tmp_path: Path) -> None:
     for place in (tmp_path / "absent", tmp_path, str(tmp_path / "*.json")):
         with pytest.raises(NoTraceError, match="no trace found"):
@@ -66,13 +84,15 @@ def test_remote_addresses_are_refused_plainly() -> None:
         (b"SQLite format 3\x00", "SQLite"),
         (b"\x80\x04\x95", "pickle"),
         (b"PAR1", "Parquet"),
+        (b"\xfd7zXZ\0", "xz"),
         (b"hello", "unknown format"),
     ],
 )
 def test_other_files_are_refused_by_what_they_are(tmp_path: Path, content: bytes, says: str) -> None:
-    (tmp_path / "f").write_bytes(content)
+    source = Source(tmp_path / "f")
+    source.path.write_bytes(content)
     with pytest.raises(UnknownFormatError, match=says):
-        parser_for(Source(tmp_path / "f"), registry.parsers())
+        parser_for(source, registry.parsers()).parse(source)
 
 
 def test_an_empty_file_is_a_damaged_trace_and_not_another_format(tmp_path: Path) -> None:

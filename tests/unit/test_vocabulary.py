@@ -172,6 +172,7 @@ COMMUNICATION: Told = {
     "nccl:send 0->1": {"name": "nccl:send", "part": "send"},
     "gloo:barrier": {"part": "barrier"},
     "ncclAlltoAll": {"part": "AlltoAll"},
+    "ncclAllToAllv": {"part": "AllToAllv"},
     "ncclReduceScatter": {"part": "ReduceScatter"},
     "## all2all_data:kjt splits ##": {"part": "all_to_all"},
     "all-grads-sync": {"part": "grad_reduce"},
