@@ -125,6 +125,27 @@ def analyze(run: Run, name: str, *, by: Sequence[str] = ("rank",), steps: Steps 
         UsageError: There is no such question, or it cannot be answered by one of ``by``.
         MissingTableError: A rank lacks a table the question needs.
     """
+    return analyze_all(run, [(name, by)], steps=steps)[0]
+
+
+def analyze_all(
+    run: Run, questions: Sequence[tuple[str, Sequence[str]]], *, steps: Steps = "auto"
+) -> list[Result]:
+    """The answers to several questions, given as (name, by), from one look at each rank. See `analyze`."""
+    asked = [(_analysis(name, by), Options(steps=steps, by=tuple(by))) for name, by in questions]
+    partials: list[list[pl.DataFrame]] = [[] for _ in asked]
+    for trace in run.traces:
+        held = trace.held()
+        for found, (analysis, options) in zip(partials, asked, strict=True):
+            found.append(analysis.map(held, options))
+    return [
+        Result(analysis.result.conform(analysis.reduce(pl.concat(found), options)), analysis, options)
+        for found, (analysis, options) in zip(partials, asked, strict=True)
+    ]
+
+
+def _analysis(name: str, by: Sequence[str]) -> Analysis:
+    """The analysis ``name``, once it is sure that it can be shown ``by``."""
     known = registry.analyses()
     if name not in known:
         message = f"no analysis '{name}'; there are: {', '.join(sorted(known))}."
@@ -132,13 +153,10 @@ def analyze(run: Run, name: str, *, by: Sequence[str] = ("rank",), steps: Steps 
     analysis = known[name]
     wrong = [grain for grain in by if grain not in analysis.grains]
     if wrong:
-        message = (
-            f"'{name}' cannot be shown by {', '.join(wrong)}; choose from: {', '.join(analysis.grains)}."
-        )
+        choice = ", ".join(analysis.grains)
+        message = f"'{name}' cannot be shown by {', '.join(wrong)}; choose from: {choice}."
         raise UsageError(message)
-    options = Options(steps=steps, by=tuple(by))
-    partials = pl.concat([analysis.map(trace, options) for trace in run.traces])
-    return Result(analysis.result.conform(analysis.reduce(partials, options)), analysis, options)
+    return analysis
 
 
 def breakdown(run: Run, *, by: Sequence[str] = ("rank",), steps: Steps = "auto") -> Result:

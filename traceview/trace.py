@@ -5,6 +5,7 @@ The trace imports no parser and no analyzer: parsers make traces, analyzers read
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from traceview.errors import MissingTableError
 from traceview.schema import DIAGNOSTICS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,25 @@ class Facts:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
+class _ReadOnce(Mapping[str, pl.DataFrame]):
+    """Tables that are remembered once they have been asked for."""
+
+    def __init__(self, tables: Mapping[str, pl.DataFrame]) -> None:
+        self._tables = tables
+        self._read: dict[str, pl.DataFrame] = {}
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        if name not in self._read:
+            self._read[name] = self._tables[name]
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The tables of one rank.
@@ -60,6 +80,10 @@ class Trace:
         if name not in self.tables:
             raise MissingTableError.of(name, self.tables)
         return self.tables[name]
+
+    def held(self) -> Trace:
+        """The same trace, reading each of its tables at most once for as long as it lives."""
+        return replace(self, tables=_ReadOnce(self.tables))
 
     def with_tables(self, **tables: pl.DataFrame) -> Trace:
         """A trace with some tables added or replaced."""

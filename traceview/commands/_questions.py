@@ -30,22 +30,22 @@ def summarized(run: Run, request: Request) -> Summary:
 
     known = registry.analyses()
     check_grains(request.by, [*known["overlap"].grains, *known["breakdown"].grains])
-    windows = api.breakdown(run, by=("rank", "step"), steps=request.steps)
     kind_grain = overlap_grain(request)
-    collectives = api.overlap(run, by=kind_grain, steps=request.steps).frame
-    same = set(kind_grain) == set(DEFAULT_KIND)
-    evidence = Evidence(
-        kinds=collectives if same else api.overlap(run, by=DEFAULT_KIND, steps=request.steps).frame,
-        latency=api.analyze(run, "collectives", by=DEFAULT_KIND, steps=request.steps).frame,
-        blame=api.analyze(run, "stragglers", by=("rank",), steps=request.steps).frame,
-        loads=api.analyze(run, "experts", by=("layer",), steps=request.steps).frame,
-    )
+    questions = [
+        ("breakdown", ("rank", "step")),
+        ("overlap", kind_grain),
+        ("overlap", DEFAULT_KIND),
+        ("collectives", DEFAULT_KIND),
+        ("stragglers", ("rank",)),
+        ("experts", ("layer",)),
+    ]
+    windows, collectives, kinds, latency, blame, loads = api.analyze_all(run, questions, steps=request.steps)
     return summary.summarize(
         run,
         windows=windows.frame,
         breakdown=_coarser(windows, breakdown_grain(request)),
-        collectives=collectives,
-        evidence=evidence,
+        collectives=collectives.frame,
+        evidence=Evidence(kinds.frame, latency.frame, blame.frame, loads.frame),
     )
 
 
