@@ -45,6 +45,7 @@ class Summary:
         steps: Columns `STEPS` of the run's steps, and whether each was used.
         notices: Diagnostics, grouped.
         findings: The verdict and what it rests on.
+        uncertainty_ns: What the fit of the hosts' clocks leaves over (p95); 0 on one host, None if unknown.
     """
 
     about: About
@@ -56,6 +57,7 @@ class Summary:
     steps: pl.DataFrame
     notices: tuple[Notice, ...]
     findings: tuple[Finding, ...]
+    uncertainty_ns: int | None
 
     @property
     def window(self) -> str:
@@ -97,4 +99,5 @@ def summarize(
         ),
         notices=tuple(notices(run.diagnostics)),
         findings=tuple(findings(total, evidence, window="step" if use.used else "window")),
+        uncertainty_ns=max(evidence.latency["uncertainty_ns"].drop_nulls(), default=None),
     )

@@ -50,7 +50,7 @@ def summary(found: Summary, *, every_notice: bool = False) -> list[Block]:
 
 def _findings(found: Summary) -> list[Note]:
     """What costs most, in sentences, each with what to try; the verdict has a place of its own."""
-    return [
+    numbered = [
         Note(
             f"{number}. {finding.text}. Try: {finding.advice}."
             if finding.advice
@@ -58,6 +58,10 @@ def _findings(found: Summary) -> list[Note]:
         )
         for number, finding in enumerate(found.findings[1:], start=1)
     ]
+    if not found.uncertainty_ns:
+        return numbered
+    blur = units.duration(found.uncertainty_ns)
+    return [*numbered, Note(f"Waiting between hosts is known to ± {blur}, the p95 residual of their clocks.")]
 
 
 def overlap(found: Summary, *, every_notice: bool = False) -> list[Block]:

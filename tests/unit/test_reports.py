@@ -9,6 +9,7 @@ import math
 import re
 import unicodedata
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -341,3 +342,10 @@ def test_csv_reads_back_as_it_was(rows: list[tuple[str, int]]) -> None:
     frame = pl.DataFrame(rows, {"name": pl.String, "number": pl.Int64}, orient="row")
     back = list(csv.reader(io.StringIO(delimited.csv(frame), newline="")))
     assert back == [["name", "number"], *([name, str(number)] for name, number in rows)]
+
+
+@pytest.mark.parametrize(("uncertainty_ns", "said"), [(24_600, True), (0, False), (None, False)])
+def test_the_page_says_how_far_waiting_between_hosts_is_known(uncertainty_ns: int | None, said: bool) -> None:  # noqa: FBT001 - a case
+    found = SimpleNamespace(findings=(), uncertainty_ns=uncertainty_ns)
+    notes = text._findings(found)  # type: ignore[arg-type]
+    assert [("± 24.6 µs" in note.text) for note in notes] == [True] * said
