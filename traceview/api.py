@@ -138,10 +138,11 @@ def analyze_all(
         held = trace.held()
         for found, (analysis, options) in zip(partials, asked, strict=True):
             found.append(analysis.map(held, options))
-    return [
-        Result(analysis.result.conform(analysis.reduce(pl.concat(found), options)), analysis, options)
-        for found, (analysis, options) in zip(partials, asked, strict=True)
-    ]
+    results = []
+    for analysis, options in asked:
+        whole = pl.concat(partials.pop(0))  # let go of each question's partials once it is answered
+        results.append(Result(analysis.result.conform(analysis.reduce(whole, options)), analysis, options))
+    return results
 
 
 def _analysis(name: str, by: Sequence[str]) -> Analysis:
