@@ -83,7 +83,7 @@ class Total:
 
 
 def page(
-    about: About, rows: pl.DataFrame, steps: pl.DataFrame, notices: tuple[Notice, ...], *, every_notice: bool
+    about: About, rows: pl.DataFrame, notices: tuple[Notice, ...], *, steps: pl.DataFrame, every_notice: bool
 ) -> list[Block]:
     """The page about one run.
 

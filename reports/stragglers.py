@@ -37,9 +37,9 @@ _HEADS = ("waiting ms", "%", "last in", "of", "lag p50 ms", "p95 ms")
 def page(
     about: About,
     rows: pl.DataFrame,
-    matrix: pl.DataFrame | None,
     found: Sequence[Notice],
     *,
+    matrix: pl.DataFrame | None = None,
     every_notice: bool = False,
 ) -> list[Block]:
     """The page about one run.

@@ -32,7 +32,7 @@ def _rows(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 def _text(rows: pl.DataFrame, matrix: pl.DataFrame | None = None) -> str:
-    return layout.plain(stragglers.page(ABOUT, rows, matrix, []))
+    return layout.plain(stragglers.page(ABOUT, rows, [], matrix=matrix))
 
 
 GUILTY = {

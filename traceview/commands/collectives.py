@@ -28,6 +28,7 @@ Examples:
 def collectives(request: Request) -> None:
     """See the module's docstring."""
     from traceview.analyzers.collectives import ANALYSIS, DEFAULT_GRAIN
-    from traceview.commands import _latency
+    from traceview.commands import _question
+    from traceview.reports.alltoall import page
 
-    _latency.answer(request, ANALYSIS, by=request.by or DEFAULT_GRAIN)
+    _question.answer(request, ANALYSIS, lambda _: page, by=DEFAULT_GRAIN)

@@ -14,12 +14,8 @@ import click
 from traceview.commands import _options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import polars as pl
-
     from traceview.commands._options import Request
-    from traceview.reports.layout import Block
+    from traceview.commands._question import Page
     from traceview.run import Run
 
 EXAMPLES = """\b
@@ -28,6 +24,7 @@ Examples:
   traceview stragglers traces/ep64/ --by layer,phase -f csv
   traceview stragglers traces/ep64/ --fail-on 'persistent_ratio>0.5'
 """
+
 DEFAULT_GRAIN = ("rank",)
 
 
@@ -35,50 +32,20 @@ DEFAULT_GRAIN = ("rank",)
 @_options.request(_options.READING, _options.ASKING, _options.OUTPUT, _options.REPORTING)
 def stragglers(request: Request) -> None:
     """See the module's docstring."""
-    from traceview import api
     from traceview.analyzers.stragglers import ANALYSIS
-    from traceview.commands import _output, _questions, _traces
-    from traceview.reports.about import About
+    from traceview.commands import _question
 
-    for condition in request.fail_on:
-        condition.check(ANALYSIS.result)
-    _questions.check_grains(request.by, ANALYSIS.grains)
-    runs = _traces.load(request)
-    by = request.by or DEFAULT_GRAIN
-    frames = [api.analyze(run, ANALYSIS.name, by=by, steps=request.steps).frame for run in runs]
-    rows = _traces.tagged(frames, runs)
-    answer = _output.Answer(
-        command=ANALYSIS.name,
-        blocks=lambda: _blocks(runs, frames, request),
-        main=rows,
-        tables={"rows": rows},
-        runs=[About.of(run).as_dict() for run in runs],
-        diagnostics=_traces.diagnostics(runs),
-    )
-    _output.deliver(answer, request)
-    _traces.leave(request, runs, rows)
+    _question.answer(request, ANALYSIS, lambda run: _page(run, request), by=DEFAULT_GRAIN)
 
 
-def _blocks(runs: Sequence[Run], frames: Sequence[pl.DataFrame], request: Request) -> list[Block]:
-    from traceview.reports import stragglers as report
-    from traceview.reports.about import About
-    from traceview.reports.notices import notices
+def _page(run: Run, request: Request) -> Page:
+    """The page; with the matrix of who waited for whom, if it shows ranks and they are few."""
+    from functools import partial
 
-    every_notice = request.verbosity > 0
-    return [
-        block
-        for run, rows in zip(runs, frames, strict=True)
-        for block in report.page(
-            About.of(run), rows, _matrix(run, request), notices(run.diagnostics), every_notice=every_notice
-        )
-    ]
-
-
-def _matrix(run: Run, request: Request) -> pl.DataFrame | None:
-    """The run's `stragglers` by victim, if the page shows ranks and they are few."""
     from traceview import api
-    from traceview.reports.stragglers import MATRIX_RANKS
+    from traceview.reports.stragglers import MATRIX_RANKS, page
 
     if (request.by or DEFAULT_GRAIN) != DEFAULT_GRAIN or len(run.ranks) > MATRIX_RANKS:
-        return None
-    return api.analyze(run, "stragglers", by=("victim",), steps=request.steps).frame
+        return page
+    matrix = api.analyze(run, "stragglers", by=("victim",), steps=request.steps).frame
+    return partial(page, matrix=matrix)
