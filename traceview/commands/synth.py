@@ -22,6 +22,7 @@ EXAMPLES = """\b
 Examples:
   traceview synth --list
   traceview synth ep8-deepep -o traces/
+  traceview synth ep8-nccl --format nsys -o traces/
 """
 
 
@@ -35,11 +36,25 @@ Examples:
     metavar="DIR",
     help="Write the traces and truth.json here.",
 )
+@click.option(
+    "--format",
+    "trace_format",
+    type=click.Choice(["kineto", "nsys"]),
+    default="kineto",
+    show_default=True,
+    help="Write them as PyTorch's profiler (kineto) or as exports of Nsight Systems (nsys).",
+)
 @click.option("--list", "listing", is_flag=True, help="List the presets.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the random draws.")
 @_options.request(_options.REPORTING)
-def synth(
-    request: Request, *, preset: str | None, directory: Path | None, listing: bool, seed: int | None
+def synth(  # noqa: PLR0913 - one argument per option
+    request: Request,
+    *,
+    preset: str | None,
+    directory: Path | None,
+    trace_format: str,
+    listing: bool,
+    seed: int | None,
 ) -> None:
     """See the module's docstring."""
     from traceview.synth import PRESETS, write
@@ -55,7 +70,7 @@ def synth(
         message = f"no preset '{preset}'; there are: {', '.join(PRESETS)}."
         raise click.UsageError(message)
     workload = PRESETS[preset] if seed is None else replace(PRESETS[preset], seed=seed)
-    _report(write(workload, directory), directory, request)
+    _report(write(workload, directory, trace_format=trace_format), directory, request)
 
 
 def _report(paths: list[Path], directory: Path, request: Request) -> None:

@@ -19,12 +19,12 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 import numpy as np
 
 from traceview.errors import UsageError
-from traceview.synth import kineto
+from traceview.synth import kineto, nsys
 from traceview.synth.presets import PRESETS
 from traceview.synth.simulate import simulate
 from traceview.synth.timeline import Timeline
@@ -48,8 +48,20 @@ __all__ = [
     "write",
 ]
 
-WRITERS: dict[str, Callable[[Timeline, int], str]] = {"kineto": kineto.document}
-"""Writers by format: the text of one rank's trace."""
+TraceFormat = Literal["kineto", "nsys"]
+
+
+class _Writers(TypedDict):
+    """A writer per format."""
+
+    kineto: Callable[[Timeline, int], str]
+    nsys: Callable[[Timeline, int], bytes]
+
+
+WRITERS: _Writers = {"kineto": kineto.document, "nsys": nsys.document}
+"""Writers by format: the content of one rank's trace."""
+
+_SUFFIXES: dict[TraceFormat, str] = {"kineto": ".json", "nsys": ".sqlite"}
 
 
 def write(
@@ -68,29 +80,31 @@ def write(
         workload: The plan, or the name of a preset.
         directory: Where to write; made if it is not there.
         trace_format: Format of the traces, one of `WRITERS`.
-        compress: Write ``.json.gz`` instead of ``.json``.
+        compress: Write ``.json.gz`` instead of ``.json``, or ``.sqlite.gz`` instead of ``.sqlite``.
         progress: Called with the ranks written so far and the ranks in all.
 
     Returns:
         The traces in rank order, less the missing ones, then the truth.
 
     Raises:
-        UsageError: There is no such preset or format.
+        UsageError: There is no such preset or format, or the format cannot hold the workload.
     """
     plan = _preset(workload) if isinstance(workload, str) else workload
     if trace_format not in WRITERS:
         message = f"no format '{trace_format}'; there are: {', '.join(WRITERS)}."
         raise UsageError(message)
+    chosen = cast("TraceFormat", trace_format)
     timeline = simulate(plan)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    suffix = ".json.gz" if compress else ".json"
+    suffix = _SUFFIXES[chosen] + (".gz" if compress else "")
     ranks = [rank for rank in range(plan.ranks) if rank not in plan.capture.missing_ranks]
     paths = {rank: directory / f"rank{rank}_trace{suffix}" for rank in ranks}
     level = 1 if plan.compact else 9
     for done, (rank, path) in enumerate(paths.items(), start=1):
-        text = WRITERS[trace_format](timeline, rank).encode()
-        _replace(path, gzip.compress(text, compresslevel=level, mtime=0) if compress else text)
+        content = WRITERS[chosen](timeline, rank)
+        data = content.encode() if isinstance(content, str) else content
+        _replace(path, gzip.compress(data, compresslevel=level, mtime=0) if compress else data)
         if progress:
             progress(done, len(paths))
     return [*paths.values(), *_write_truth(timeline, directory, paths)]
