@@ -57,7 +57,7 @@ class StepUse:
 
     Attributes:
         used: Steps looked at; empty when the whole device window is one window.
-        left_out: Steps not looked at by any rank, each with the reason.
+        left_out: Steps not looked at by any rank, each with the reason; the whole window leaves none out.
     """
 
     used: tuple[int, ...]
@@ -67,6 +67,8 @@ class StepUse:
     def of(cls, steps: pl.DataFrame, windows: pl.DataFrame) -> StepUse:
         """From the run's `STEPS` and the windows an analysis looked at (column ``step``)."""
         used = windows["step"].drop_nulls().unique().sort()
+        if used.is_empty():
+            return cls((), ())
         unused = (
             steps.filter(~pl.col("step").is_in(used.implode()))
             .group_by("step")

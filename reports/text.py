@@ -127,9 +127,9 @@ def _about(about: About) -> Iterator[tuple[str, str]]:
 
 
 def _steps(use: StepUse) -> str:
-    used = f"{len(use.used)} used ({units.numbers(use.used)})"
     if not use.used:
-        used = "none used: the figures describe the whole device window"
+        return "none told apart: the figures describe the whole device window"
+    used = f"{len(use.used)} used ({units.numbers(use.used)})"
     by_reason: dict[str, list[int]] = {}
     for step, reason in use.left_out:
         by_reason.setdefault(reason, []).append(step)

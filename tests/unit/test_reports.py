@@ -138,6 +138,7 @@ def test_left_out_steps_come_with_their_reason() -> None:
     use = StepUse.of(steps, pl.DataFrame({"step": [10, 10]}))
     assert use.used == (10,)
     assert use.left_out == ((9, "warmup"), (11, "not asked for"), (12, "partial"))
+    assert StepUse.of(steps, pl.DataFrame({"step": [None]}, schema={"step": pl.Int64})) == StepUse((), ())
 
 
 # --- findings ----------------------------------------------------------------------------------------
