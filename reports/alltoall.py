@@ -8,8 +8,8 @@ import polars as pl
 
 from traceview import units
 from traceview.analyzers._latency_table import KEYS, NONE
-from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
-from traceview.reports.text import NOTICE_LINES, notes
+from traceview.reports import margins
+from traceview.reports.layout import Block, Facts, Grid, Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,21 +51,12 @@ def page(
     """
     cost = pl.col("exposed_ns") + pl.col("sync_exposed_ns")
     ranked = rows.sort(cost, "dur_ns", descending=True, maintain_order=True)
-    limit = None if every_notice else NOTICE_LINES
     return [
-        _header(about),
+        Facts((*margins.facts(about), *margins.recorded(about))),
         *_grid(ranked),
         *_gaps(rows),
-        *notes(found, limit=limit, rank_count=len(about.ranks)),
-        Verdict(" ".join(_sentences(ranked))),
+        *margins.foot(about, found, " ".join(_sentences(ranked)), every_notice=every_notice),
     ]
-
-
-def _header(about: About) -> Facts:
-    of = f" of {about.world_size}" if about.world_size else ""
-    ranks = f"{len(about.ranks)}{of} ({units.numbers(about.ranks)})"
-    recorded = ", ".join((*about.formats, *(about.device_names or ("device unknown",))))
-    return Facts((("run", about.name), ("ranks", ranks), ("recorded", recorded)))
 
 
 # --- table -------------------------------------------------------------------------------------------
@@ -81,8 +72,7 @@ def _grid(ranked: pl.DataFrame) -> Iterator[Block]:
     )
     title = "exchanges; exposed and sync times are per rank and window"
     yield Grid(title, (*keys, *_HEADS), lines, label_count=len(keys))
-    if left := len(ranked) - len(shown):
-        yield Note(f"and {units.plural(left, 'more row')}; -f csv or json gives all of them")
+    yield from margins.more_rows(len(ranked), len(shown))
 
 
 def _key_text(key: str, value: Any) -> str:  # noqa: ANN401 - a cell of any key

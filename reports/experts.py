@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from traceview import units
-from traceview.reports import text
-from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
+from traceview.reports import margins
+from traceview.reports.layout import Block, Facts, Grid, Note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,20 +38,12 @@ def page(
         notices: Diagnostics, grouped.
         every_notice: Whether to show all of them.
     """
-    limit = None if every_notice else text.NOTICE_LINES
-    facts = [("run", about.name), ("ranks", f"{len(about.ranks)} ({units.numbers(about.ranks)})")]
-    blocks: list[Block] = [Facts((*facts, *_about_loads(rows)))]
+    blocks: list[Block] = [Facts((*margins.facts(about), *_about_loads(rows)))]
     if len(rows):
         blocks.append(_grid(rows))
-    if len(rows) > ROWS:
-        left = units.plural(len(rows) - ROWS, "more row")
-        blocks.append(Note(f"and {left}; -f csv or json gives all of them"))
+    blocks += margins.more_rows(len(rows), ROWS)
     blocks += [Note(reason, "missing") for reason in rows["reason"].drop_nulls().unique().sort()]
-    return [
-        *blocks,
-        *text.notes(notices, limit=limit, rank_count=len(about.ranks)),
-        Verdict(sentence(rows)),
-    ]
+    return [*blocks, *margins.foot(about, notices, sentence(rows), every_notice=every_notice)]
 
 
 def sentence(rows: pl.DataFrame) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from traceview import units
-from traceview.reports import text
-from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
+from traceview.reports import margins
+from traceview.reports.layout import Block, Facts, Grid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,6 @@ ROWS = 24
 NAMED = 4
 """Kinds that the verdict names."""
 
-NOTICE_LINES = 6
 METHOD = (
     "yes: compute as long as the transfer runs beside it; no: all transfers of its kind take longer than the "
     "compute of their layer and phase (of the step for gradients and parameters); else unknown"
@@ -38,19 +37,11 @@ def page(about: About, rows: pl.DataFrame, notices: tuple[Notice, ...], *, every
         notices: Diagnostics, grouped.
         every_notice: Whether to show all of them.
     """
-    limit = None if every_notice else NOTICE_LINES
-    ranks = f"{len(about.ranks)} ({units.numbers(about.ranks)})"
-    blocks: list[Block] = [Facts((("run", about.name), ("ranks", ranks), ("hideable", METHOD)))]
+    blocks: list[Block] = [Facts((*margins.facts(about), ("hideable", METHOD)))]
     if len(rows):
         blocks.append(_grid(rows))
-    if len(rows) > ROWS:
-        left = units.plural(len(rows) - ROWS, "more row")
-        blocks.append(Note(f"and {left}; -f csv or json gives all of them"))
-    return [
-        *blocks,
-        *text.notes(notices, limit=limit, rank_count=len(about.ranks)),
-        Verdict(sentence(rows)),
-    ]
+    blocks += margins.more_rows(len(rows), ROWS)
+    return [*blocks, *margins.foot(about, notices, sentence(rows), every_notice=every_notice)]
 
 
 def sentence(rows: pl.DataFrame) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from traceview import units
 from traceview.analyzers.interference import LABELS
-from traceview.reports import text
-from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
+from traceview.reports import margins
+from traceview.reports.layout import Block, Facts, Grid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 ROWS = 24
 NAME_LETTERS = 60
-NOTICE_LINES = 6
 METHOD = (
     "a kernel under communication for at least half of its time, against the median of the same kernel "
     "(name, grid, phase, module, rank) with less than 5 % under it"
@@ -94,19 +93,11 @@ def page(
         notices: Diagnostics, grouped.
         every_notice: Whether to show all of them.
     """
-    limit = None if every_notice else NOTICE_LINES
-    ranks = f"{len(about.ranks)} ({units.numbers(about.ranks)})"
     total = Total.of(steps)
-    facts = Facts((("run", about.name), ("ranks", ranks), ("method", METHOD)))
+    facts = Facts((*margins.facts(about), ("method", METHOD)))
     blocks: list[Block] = [facts, _grid(rows, total.window)]
-    if len(rows) > ROWS:
-        left = units.plural(len(rows) - ROWS, "more row")
-        blocks.append(Note(f"and {left}; -f csv or json gives all of them"))
-    return [
-        *blocks,
-        *text.notes(notices, limit=limit, rank_count=len(about.ranks)),
-        Verdict(total.sentence()),
-    ]
+    blocks += margins.more_rows(len(rows), ROWS)
+    return [*blocks, *margins.foot(about, notices, total.sentence(), every_notice=every_notice)]
 
 
 def _grid(rows: pl.DataFrame, window: str) -> Grid:

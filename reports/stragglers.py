@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from traceview import units
-from traceview.reports import text
-from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
+from traceview.reports import margins
+from traceview.reports.layout import Block, Facts, Grid, Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,16 +51,10 @@ def page(
         found: Diagnostics, grouped.
         every_notice: Show all of them.
     """
-    limit = None if every_notice else text.NOTICE_LINES
-    facts = (("run", about.name), ("ranks", f"{len(about.ranks)} ({units.numbers(about.ranks)})"))
-    blocks: list[Block] = [Facts(facts)]
+    blocks: list[Block] = [Facts(tuple(margins.facts(about)))]
     if len(rows):
         blocks += [*_grid(rows), *_matrix(about.ranks, matrix), *_remarks(rows)]
-    return [
-        *blocks,
-        *text.notes(found, limit=limit, rank_count=len(about.ranks)),
-        Verdict(sentence(rows)),
-    ]
+    return [*blocks, *margins.foot(about, found, sentence(rows), every_notice=every_notice)]
 
 
 def sentence(rows: pl.DataFrame) -> str:
@@ -119,8 +113,7 @@ def _grid(rows: pl.DataFrame) -> Iterator[Block]:
         f"exposed waiting{per}, by who was waited for" if by_rank else f"exposed waiting for late ranks{per}"
     )
     yield Grid(title, (*labels, *_HEADS), lines, label_count=len(labels))
-    if left := len(rows) - len(shown):
-        yield Note(f"and {units.plural(left, 'more row')}; -f csv or json gives all of them")
+    yield from margins.more_rows(len(rows), len(shown))
 
 
 def _label(row: Mapping[str, Any], key: str) -> str:

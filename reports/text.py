@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +9,14 @@ import polars as pl
 
 from traceview import units
 from traceview.analyzers.overlap import LABELS, NONE, SEVERAL
-from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
+from traceview.reports import margins
+from traceview.reports.layout import Block, Facts, Grid, Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from traceview.reports.about import About, StepUse
+    from traceview.reports.about import StepUse
     from traceview.reports.inventory import Inventory
-    from traceview.reports.notices import Notice
     from traceview.reports.statistics import StepTime
     from traceview.reports.summary import Summary
 
@@ -25,7 +24,6 @@ FEW = 8
 """Rows shown in full; of more, only the fastest, the median and the slowest."""
 
 KIND_ROWS = 12
-NOTICE_LINES = 6
 
 _PARTS = (
     ("compute", "compute_ns"),
@@ -37,14 +35,12 @@ _PARTS = (
 
 def summary(found: Summary, *, every_notice: bool = False) -> list[Block]:
     """The page of ``traceview summary`` about one run."""
-    limit = None if every_notice else NOTICE_LINES
     return [
         _header(found),
         _breakdown(found),
         *_communication(found),
         *_findings(found),
-        *notes(found.notices, limit=limit, rank_count=len(found.about.ranks)),
-        Verdict(found.findings[0].text),
+        *margins.foot(found.about, found.notices, found.findings[0].text, every_notice=every_notice),
     ]
 
 
@@ -66,19 +62,20 @@ def _findings(found: Summary) -> list[Note]:
 
 def overlap(found: Summary, *, every_notice: bool = False) -> list[Block]:
     """The page of ``traceview overlap`` about one run."""
-    limit = None if every_notice else NOTICE_LINES
     return [
         _header(found),
         *_communication(found, limit=None),
-        *notes(found.notices, limit=limit, rank_count=len(found.about.ranks)),
-        Verdict(found.findings[0].text),
+        *margins.foot(found.about, found.notices, found.findings[0].text, every_notice=every_notice),
     ]
 
 
 def inventory(found: Inventory, *, every_notice: bool = False) -> list[Block]:
     """The page of ``traceview info`` about one run."""
     shown = found.rows if every_notice else found.rows.head(FEW)
-    blocks: list[Block] = [Facts(tuple(_about(found.about))), _rank_grid(shown)]
+    blocks: list[Block] = [
+        Facts((*margins.facts(found.about), *margins.recorded(found.about))),
+        _rank_grid(shown),
+    ]
     if left := len(found.rows) - len(shown):
         blocks.append(Note(f"and {units.plural(left, 'more rank')}; -v shows all of them"))
     if len(found.groups):
@@ -87,43 +84,17 @@ def inventory(found: Inventory, *, every_notice: bool = False) -> list[Block]:
         Note(f"{consequence}{_on(rank_count, len(found.rows))}. To record it: {remedy}.", "missing")
         for _, consequence, remedy, rank_count in found.gaps.iter_rows()
     ]
-    limit = None if every_notice else NOTICE_LINES
-    return [*blocks, *notes(found.notices, limit=limit, rank_count=len(found.rows))]
-
-
-def notes(found: Sequence[Notice], *, limit: int | None, rank_count: int) -> Iterator[Note]:
-    """Diagnostics as lines; those beyond ``limit`` are only counted."""
-    shown = found[:limit]
-    for notice in shown:
-        yield Note(f"{_where(notice, rank_count)}{notice.text} [{notice.code}]", notice.severity)
-    if rest := Counter(notice.severity for notice in found[len(shown) :]):
-        kinds = ", ".join(units.plural(count, severity) for severity, count in rest.items())
-        yield Note(f"and {kinds} more; -v shows all of them")
-
-
-def _where(notice: Notice, rank_count: int) -> str:
-    if not notice.ranks or rank_count == 1:
-        return ""
-    if len(notice.ranks) <= 3:
-        return f"rank {units.numbers(notice.ranks)}: "
-    return f"{len(notice.ranks)} of {rank_count} ranks, e.g. rank {notice.ranks[0]}: "
+    return [*blocks, *margins.notes(found.notices, rank_count=len(found.rows), every_notice=every_notice)]
 
 
 # --- header ------------------------------------------------------------------------------------------
 
 
 def _header(found: Summary) -> Facts:
-    pairs = [*_about(found.about), ("steps", _steps(found.step_use))]
+    pairs = [*margins.facts(found.about), *margins.recorded(found.about), ("steps", _steps(found.step_use))]
     if found.step_time:
         pairs.append(("step time", _step_time(found.step_time)))
     return Facts(tuple(pairs))
-
-
-def _about(about: About) -> Iterator[tuple[str, str]]:
-    yield "run", about.name
-    of = f" of {about.world_size}" if about.world_size else ""
-    yield "ranks", f"{len(about.ranks)}{of} ({units.numbers(about.ranks)})"
-    yield "recorded", ", ".join((*about.formats, *(about.device_names or ("device unknown",))))
 
 
 def _steps(use: StepUse) -> str:
@@ -215,8 +186,7 @@ def _communication(found: Summary, *, limit: int | None = KIND_ROWS) -> Iterator
     lines = tuple(_communication_cells(row, keys) for row in shown.iter_rows(named=True))
     title = f"communication, per rank and {per}" if per == "step" else "communication, per rank"
     yield Grid(title, heads, lines, label_count=len(keys))
-    if left := len(rows) - len(shown):
-        yield Note(f"and {units.plural(left, 'more row')}; -f csv or json gives all of them")
+    yield from margins.more_rows(len(rows), len(shown))
 
 
 def _communication_cells(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, ...]:

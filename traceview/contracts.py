@@ -59,6 +59,10 @@ class Options:
     steps: str | range = "auto"
     by: tuple[str, ...] = ("rank",)
 
+    def columns(self, grains: Mapping[str, tuple[str, ...]]) -> list[str]:
+        """What ``by`` stands for in an analysis with these ``grains``: columns, each once."""
+        return list(dict.fromkeys(column for grain in self.by for column in grains[grain]))
+
 
 @dataclass(frozen=True, slots=True)
 class Analysis:

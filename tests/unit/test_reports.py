@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceview.analyzers import breakdown, collectives, experts, overlap, stragglers
-from traceview.reports import delimited, findings, json_, layout, text
+from traceview.reports import delimited, findings, json_, layout, margins, text
 from traceview.reports.about import StepUse
 from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
 from traceview.reports.notices import Notice, notices
@@ -122,7 +122,7 @@ def test_one_code_on_many_ranks_is_one_notice_and_the_severest_comes_first() -> 
 
 def test_notices_beyond_the_limit_are_counted_and_not_lost() -> None:
     many = [Notice("warning", f"w{n}", "text", (0,), 1) for n in range(9)]
-    lines = [note.text for note in text.notes(many, limit=6, rank_count=1)]
+    lines = [note.text for note in margins.notes(many, rank_count=1, every_notice=False)]
     assert len(lines) == 7
     assert "3 warnings more" in lines[-1]
 

@@ -82,7 +82,7 @@ def summarize(
     partials: pl.DataFrame, options: Options, *, table: Table, chosen: pl.Expr | None = None
 ) -> pl.DataFrame:
     """``table`` with one row per value of ``options.by``, of the exchanges ``chosen``."""
-    keys = list(dict.fromkeys(column for grain in options.by for column in GRAINS[grain]))
+    keys = options.columns(GRAINS)
     found = timed(partials)
     kept = found.exchanges if chosen is None else found.exchanges.filter(chosen)
     ops = _with_bytes(_with_parts(kept, found.clock.residual_p95_ns or 0))

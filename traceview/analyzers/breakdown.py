@@ -81,7 +81,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
 
 def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
     """`RESULT` with one row per value of ``options.by``; everything is summed, so rows still add up."""
-    keys = [column for grain in options.by for column in GRAINS[grain]]
+    keys = options.columns(GRAINS)
     sums = [pl.col(name).sum() for name in MEASURES]
     grouped = (
         partials.group_by(keys).agg(*sums, window_count=pl.len())

@@ -97,7 +97,7 @@ GRAINS = {"layer": ("layer",), "step": ("step",), "group": ("group_key",), "rank
 
 def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
     """`RESULT` by ``options.by``; no row where no rank shows any expert."""
-    keys = [column for grain in options.by for column in GRAINS[grain]]
+    keys = options.columns(GRAINS)
     loads = partials.filter(pl.col("evidence").is_not_null()).with_columns(pl.lit(0).alias(_ALL))
     vectors = _best_vectors(loads)
     scopes = [_ALL, *(name for name in keys if name != "rank")]

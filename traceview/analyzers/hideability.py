@@ -223,7 +223,7 @@ def _union(ops: pl.DataFrame, key: str) -> Spans:
 
 def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
     """`RESULT` with one row per value of ``options.by``, the kind that needs most time first."""
-    keys = list(dict.fromkeys(column for grain in options.by for column in GRAINS[grain]))
+    keys = options.columns(GRAINS)
     rows = _judged(timed(partials)).with_columns(pl.lit(0).alias("all"))  # a group for "by nothing"
     figures = rows.group_by("all", *keys).agg(_figures())
     spans = [name for name in ("rank", "device", "step") if name in keys]

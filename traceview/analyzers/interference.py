@@ -111,7 +111,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     """`PARTIAL` of one rank: one row per device, window and label asked for, and one per window."""
     frames = windows(trace, options)
     kernels = _compared(_kernels(trace, frames))
-    labels = [name for name in _columns(options) if name in LABELS]
+    labels = [name for name in options.columns(GRAINS) if name in LABELS]
     sums = kernels.group_by("rank", "device", "step", *labels).agg(_sums())
     found = occupancy(trace, frames)
     hidden = found.measure(found.comm) - found.measure(found.exposed)
@@ -180,7 +180,7 @@ def _sums() -> list[pl.Expr]:
 
 def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
     """`RESULT` with one row per value of ``options.by``; windows without any kernel have a row too."""
-    keys = _columns(options)
+    keys = options.columns(GRAINS)
     labels = [name for name in keys if name in LABELS]
     spans = [name for name in keys if name not in LABELS]
     rows = partials.with_columns(pl.lit(0).alias("all"))  # a group for "by nothing"
@@ -219,11 +219,6 @@ def _with_figures(sums: pl.DataFrame) -> pl.DataFrame:
     )
     hidden = pl.col("hidden_comm_ns") if "hidden_comm_ns" in sums.columns else pl.lit(None, _NS)
     return figures.with_columns(hidden_comm_ns=hidden, net_hidden_ns=hidden - pl.col("excess_ns"))
-
-
-def _columns(options: Options) -> list[str]:
-    """Columns of the grain asked for, each once."""
-    return list(dict.fromkeys(column for grain in options.by for column in GRAINS[grain]))
 
 
 ANALYSIS = Analysis(

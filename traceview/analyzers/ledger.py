@@ -137,7 +137,7 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
     looked_at = partials.filter(pl.col("op").is_null())
     entries = pl.concat([_of_windows(looked_at), _of_ops(partials)], how="diagonal_relaxed")
     _check(entries, looked_at)
-    keys = list(dict.fromkeys(column for grain in ("kind", *options.by) for column in GRAINS[grain]))
+    keys = list(dict.fromkeys((*_KIND, *options.columns(GRAINS))))
     spans = [name for name in keys if name in _WINDOW]
     everything = pl.lit(0).alias("everything")  # a group for "by nothing"
     totals = looked_at.group_by(everything, *spans).agg(

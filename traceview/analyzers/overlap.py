@@ -104,7 +104,7 @@ def _labels(trace: Trace, labels: list[str]) -> tuple[pl.DataFrame, Ints]:
 
 def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
     """`RESULT` with one row per value of ``options.by``, the rows of "several" included where it occurs."""
-    keys = [column for grain in options.by for column in GRAINS[grain]]
+    keys = options.columns(GRAINS)
     spans = [column for column in keys if column not in LABELS]
     rows = partials.with_columns(pl.lit(ALL).alias(ALL))  # a group for "by nothing"
     looked_at = rows.select("rank", "device", "step", "window_ns", ALL).unique()

@@ -126,7 +126,7 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
     found = timed(partials)
     pace = _pace.paces(found.windows)
     who = blame(found, pace)
-    keys = list(dict.fromkeys(column for grain in options.by for column in GRAINS[grain]))
+    keys = options.columns(GRAINS)
     steps = found.windows["step"].drop_nulls().n_unique()
     rows = _measured(who, keys, found.clock.residual_p95_ns)
     if keys == ["rank"]:
