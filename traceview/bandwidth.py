@@ -96,6 +96,11 @@ def crosses(name: pl.Expr) -> pl.Expr:
     return _transport_row(name).replace_strict(said, default=None, return_dtype=pl.Boolean)
 
 
+def far_ratio() -> pl.Expr:
+    """Share of ``sent_bytes`` that leaves the scale-up domain, ``scale_out_bytes``; null where not known."""
+    return pl.when(pl.col("sent_bytes") > 0).then(pl.col("scale_out_bytes") / pl.col("sent_bytes"))
+
+
 def _transport_row(name: pl.Expr) -> pl.Expr:
     return pl.coalesce(
         pl.when(name.str.contains(row.pattern)).then(place) for place, row in enumerate(facts().transport)

@@ -142,7 +142,7 @@ def _with_bytes(ops: pl.DataFrame) -> pl.DataFrame:
         busiest_bytes=pl.when(exchange)
         .then(pl.max_horizontal("sent_bytes", "received_bytes"))
         .otherwise(least),
-        far_ratio=pl.when(pl.col("sent_bytes") > 0).then(pl.col("scale_out_bytes") / pl.col("sent_bytes")),
+        far_ratio=bandwidth.far_ratio(),
         near_count=pl.when(size <= 1).then(size.cast(pl.Int64)).otherwise("near_count"),
     )
     known = ~exchange & pl.col("collective").is_in(_ALL_SEND) & pl.col("busiest_bytes").is_not_null()

@@ -193,7 +193,7 @@ def _expected(comm: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         device_name=pl.lit(trace.facts.device_name, pl.String),
         transport=bandwidth.transport(kernel),
         crosses=pl.coalesce(leaves, bandwidth.crosses(kernel)),
-        far_ratio=pl.when(pl.col("sent_bytes") > 0).then(pl.col("scale_out_bytes") / pl.col("sent_bytes")),
+        far_ratio=bandwidth.far_ratio(),
     )
     return bandwidth.with_expected(described).select("op", "expected_bytes_per_s")
 
