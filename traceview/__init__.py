@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from traceview.version import VERSION
+
 if TYPE_CHECKING:
     from traceview.api import (
         Result,
@@ -27,12 +29,13 @@ if TYPE_CHECKING:
         load,
         load_runs,
         overlap,
+        report,
         stragglers,
     )
     from traceview.errors import TraceViewError
     from traceview.run import Run
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Result",
@@ -50,6 +53,7 @@ __all__ = [
     "load",
     "load_runs",
     "overlap",
+    "report",
     "stragglers",
 ]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from traceview import inputs, jobs, registry, store
+from traceview import inputs, jobs, registry, sink, store
 from traceview import run as runs
 from traceview.classify import Classifier
 from traceview.contracts import Analysis, Options
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from traceview.inputs import Candidate
+    from traceview.reports.report import Report
     from traceview.run import Run
     from traceview.trace import Trace
 
@@ -68,6 +69,22 @@ class Result:
     def summary(self) -> list[dict[str, Any]]:
         """The rows as plain Python values, ready for JSON."""
         return self.frame.to_dicts()
+
+    def plot(self) -> Any:  # noqa: ANN401 - a HoloViews element, and HoloViews is loaded only here
+        """The figure of the HTML report that shows this result, as a HoloViews element.
+
+        Raises:
+            UsageError: This question has no picture in this grain.
+        """
+        drawn = registry.figures(self.analysis.name)
+        if self.options.by not in drawn:
+            grains = "; ".join(", ".join(by) for by in drawn) or "none"
+            message = (
+                f"no picture of '{self.analysis.name}' by {', '.join(self.options.by) or 'nothing'}; "
+                f"grains with one: {grains}."
+            )
+            raise UsageError(message)
+        return drawn[self.options.by](self.frame)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The table as an Arrow C stream: for pyarrow, DuckDB, pandas, narwhals."""
@@ -207,6 +224,52 @@ def hideability(
 ) -> Result:
     """Which communication could be hidden, and which never. See `analyze`."""
     return analyze(run, "hideability", by=by, steps=steps)
+
+
+def report(  # noqa: PLR0913 - what a page may be asked for
+    run: Run,
+    path: str | Path,
+    *,
+    baseline: Run | None = None,
+    title: str | None = None,
+    compact: bool = False,
+    steps: Steps = "auto",
+) -> Path:
+    """Writes everything about ``run`` as one HTML page that needs no network; the file it wrote.
+
+    Args:
+        run: The run.
+        path: File to write; an earlier one is replaced at the end.
+        baseline: Run that the numbers at the top are compared with.
+        title: Of the page; else the name of the run.
+        compact: Half the size, for browsers of 2023 and newer.
+        steps: Steps to look at, as in `analyze`.
+    """
+    page = Path(path)
+    sink.write(compose(run, baseline=baseline, title=title, steps=steps).html(compact=compact), page)
+    return page
+
+
+def compose(
+    run: Run, *, baseline: Run | None = None, title: str | None = None, steps: Steps = "auto"
+) -> Report:
+    """Everything about ``run`` as data, from one look at each rank; see `report`."""
+    from traceview.reports import report as reports  # noqa: PLC0415 - sections load what draws
+
+    sections = registry.sections()
+    before = None
+    if baseline is not None:
+        before = baseline.name, reports.figures(baseline, _answers(baseline, reports.HEAD, steps))
+    frames = _answers(run, reports.questions(sections), steps)
+    return reports.compose(run, frames, sections, title=title, baseline=before)
+
+
+def _answers(
+    run: Run, questions: Sequence[tuple[str, tuple[str, ...]]], steps: Steps
+) -> dict[tuple[str, tuple[str, ...]], pl.DataFrame]:
+    """The answer to each question."""
+    results = analyze_all(run, questions, steps=steps)
+    return {question: result.frame for question, result in zip(questions, results, strict=True)}
 
 
 # --- reading -----------------------------------------------------------------------------------------
