@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from traceview.reports import coverage
 from traceview.reports.about import About
 from traceview.reports.evidence import EVIDENCE, missing
 from traceview.reports.notices import Notice, notices
@@ -14,6 +15,7 @@ from traceview.reports.printable import printable
 from traceview.schema import Column, Table
 
 if TYPE_CHECKING:
+    from traceview.reports.coverage import Coverage
     from traceview.run import Run
     from traceview.trace import Trace
 
@@ -67,6 +69,7 @@ class Inventory:
         groups: One row per distinct process group (columns `GROUPS`), and how many ranks named it.
         gaps: `GAPS`.
         notices: Diagnostics, grouped.
+        coverage: What device work was taken for.
     """
 
     about: About
@@ -74,11 +77,14 @@ class Inventory:
     groups: pl.DataFrame
     gaps: pl.DataFrame
     notices: tuple[Notice, ...]
+    coverage: Coverage
 
 
 def take(run: Run) -> Inventory:
     """What ``run`` holds; every rank's tables are looked at once."""
-    rows = INVENTORY.conform(pl.DataFrame([_row(trace) for trace in run.traces], schema=INVENTORY.schema()))
+    looked_at = [_look(trace.held()) for trace in run.traces]
+    found = [row for row, _ in looked_at]
+    rows = INVENTORY.conform(pl.DataFrame(found, schema=INVENTORY.schema()))
     texts = [pl.col(name).cast(pl.String) for name in GROUPS[:3]]
     groups = run.table("groups").select(*texts, "group_size", "rank").collect()
     return Inventory(
@@ -87,7 +93,12 @@ def take(run: Run) -> Inventory:
         groups=groups.group_by(GROUPS).agg(rank_count=pl.col("rank").n_unique()).sort(GROUPS),
         gaps=_gaps(rows),
         notices=tuple(notices(run.diagnostics)),
+        coverage=coverage.merged([part for _, part in looked_at]),
     )
+
+
+def _look(trace: Trace) -> tuple[dict[str, Any], Coverage]:
+    return _row(trace), coverage.of_rank(trace)
 
 
 def _row(trace: Trace) -> dict[str, Any]:

@@ -150,14 +150,17 @@ def analyze_all(
 ) -> list[Result]:
     """The answers to several questions, given as (name, by), from one look at each rank. See `analyze`."""
     asked = [(_analysis(name, by), Options(steps=steps, by=tuple(by))) for name, by in questions]
-    partials: list[list[pl.DataFrame]] = [[] for _ in asked]
+    shared = [(analysis.map, options.by if analysis.maps_by else None) for analysis, options in asked]
+    wanted = dict(zip(shared, asked, strict=True))  # questions with the same map share its partials
+    partials: dict[object, list[pl.DataFrame]] = {key: [] for key in wanted}
     for trace in run.traces:
         held = trace.held()
-        for found, (analysis, options) in zip(partials, asked, strict=True):
-            found.append(analysis.map(held, options))
+        for key, (analysis, options) in wanted.items():
+            partials[key].append(analysis.map(held, options))
     results = []
-    for analysis, options in asked:
-        whole = pl.concat(partials.pop(0))  # let go of each question's partials once it is answered
+    for place, (key, (analysis, options)) in enumerate(zip(shared, asked, strict=True)):
+        whole = pl.concat(partials[key])
+        partials[key] = [whole] if key in shared[place + 1 :] else []  # let go of what is answered
         results.append(Result(analysis.result.conform(analysis.reduce(whole, options)), analysis, options))
     return results
 

@@ -85,7 +85,8 @@ def _only(runs: Sequence[Run]) -> Run:
 
     if len(runs) > 1:
         names = ", ".join(f"'{run.name}'" for run in runs[:8])
-        message = f"a report is about one run, and here are {len(runs)}: {printable(names)}.\nHint: pass one of them."
+        message = f"a report is about one run, and here are {len(runs)}: {printable(names)}."
+        message += "\nHint: pass one of them."
         raise UsageError(message)
     return runs[0]
 
