@@ -25,12 +25,14 @@ if TYPE_CHECKING:
         expert_load,
         hideability,
         interference,
+        latencies,
         ledger,
         load,
         load_runs,
         overlap,
         report,
         stragglers,
+        traffic,
     )
     from traceview.errors import TraceViewError
     from traceview.run import Run
@@ -49,12 +51,14 @@ __all__ = [
     "expert_load",
     "hideability",
     "interference",
+    "latencies",
     "ledger",
     "load",
     "load_runs",
     "overlap",
     "report",
     "stragglers",
+    "traffic",
 ]
 
 _HOME = dict.fromkeys(__all__, "traceview.api") | {

@@ -207,6 +207,18 @@ def collective_latency(
     return analyze(run, "collectives", by=by, steps=steps)
 
 
+def latencies(
+    run: Run, *, by: Sequence[str] = ("collective", "role", "phase"), steps: Steps = "auto"
+) -> Result:
+    """How the durations of exchanges are spread: quantiles from 0 to 1. See `analyze`."""
+    return analyze(run, "latencies", by=by, steps=steps)
+
+
+def traffic(run: Run, *, by: Sequence[str] = ("pair",), steps: Steps = "auto") -> Result:
+    """Who sends how many bytes to whom. See `analyze`."""
+    return analyze(run, "traffic", by=by, steps=steps)
+
+
 def stragglers(run: Run, *, by: Sequence[str] = ("rank",), steps: Steps = "auto") -> Result:
     """Who made whom wait, what it cost, and why they were late. See `analyze`."""
     return analyze(run, "stragglers", by=by, steps=steps)

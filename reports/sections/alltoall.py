@@ -6,20 +6,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from traceview import units
 from traceview.reports import alltoall as pages
+from traceview.reports import latencies
 from traceview.reports.figures import _theme
 from traceview.reports.figures import alltoall as figures
+from traceview.reports.figures import latencies as distributions
 from traceview.reports.section import Answers, Figure, Section, SectionData, View, body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import polars as pl
 
 BY_KIND = ("alltoall", ("role", "phase"))
 BY_PLACE = ("alltoall", ("layer", "rank"))
+SPREAD = ("latencies", ("collective", "role", "phase"))
 BY_SPEED = ("alltoall", ("role", "layer", "step"))
 NONE = (
     "no all-to-all, dispatch or combine was recorded. Dense models have none; else check under Data quality "
@@ -34,7 +37,7 @@ def build(answers: Answers) -> SectionData:
     rows = answers.frames[BY_KIND]
     if rows.is_empty():
         return SectionData(reason=NONE)
-    found = tuple(_figures(answers.frames[BY_PLACE], answers.frames[BY_SPEED]))
+    found = tuple(_figures(answers))
     drawn = {figure.id for figure in found}
     remarks = (("alltoall-places", NO_LAYERS), ("alltoall-speed", NO_BYTES))
     lacking = [text for name, text in remarks if name not in drawn]
@@ -42,7 +45,23 @@ def build(answers: Answers) -> SectionData:
     return SectionData(body(page, answers.about), found, " ".join(lacking))
 
 
-def _figures(by_place: pl.DataFrame, by_speed: pl.DataFrame) -> Iterator[Figure]:
+def _figures(answers: Answers) -> Iterator[Figure]:
+    by_place, by_speed = answers.frames[BY_PLACE], answers.frames[BY_SPEED]
+    spread = answers.frames[SPREAD].filter(pl.col("collective") == "all_to_all")
+    if len(spread):
+        yield Figure(
+            "alltoall-latencies",
+            "share of all-to-alls that take no longer",
+            latencies.sentence(latencies.wide(spread)),
+            distributions.curves(spread),
+            tuple(
+                View(measure, partial(distributions.by_kind, spread, measure))
+                for measure in distributions.MEASURES
+                if distributions.curves(spread)[f"{measure} ms"].count()
+            ),
+            distributions.legend(spread),
+            "Waiting lasts until the last rank has arrived; the rest is transfer.",
+        )
     places = figures.places(by_place)
     if places["layer"].n_unique() > 1 or places["rank"].n_unique() > 1:
         known = [measure for measure in figures.MEASURES if places[f"{measure} ms"].count()]
@@ -95,4 +114,4 @@ def _speed(speeds: pl.DataFrame) -> str:
     return f"{text}, {units.percent(rate / most)} of the {units.significant(most)} GB/s to expect."
 
 
-SECTION = Section("alltoall", "All-to-all", 50, (BY_KIND, BY_PLACE, BY_SPEED), build)
+SECTION = Section("alltoall", "All-to-all", 50, (BY_KIND, SPREAD, BY_PLACE, BY_SPEED), build)
