@@ -198,7 +198,7 @@ def tooltip(text: str) -> str:
 
 
 def _data_uri(csv: str) -> str:
-    return f"data:text/csv;charset=utf-8,{quote(csv)}"
+    return f"data:text/csv;charset=utf-8,{quote(csv, safe=',')}"
 
 
 def _anchors(report: Report) -> dict[str, str]:

@@ -28,7 +28,7 @@ Question = tuple[str, tuple[str, ...]]
 TABLE_ROWS = 200
 """Rows of a figure's table on the page."""
 
-CSV_ROWS = 2_000
+CSV_ROWS = 1_000
 """Rows of a figure's CSV, which lies inside the page; ``--json`` has all of them."""
 
 

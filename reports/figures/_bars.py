@@ -21,6 +21,10 @@ Colours = tuple[tuple[str, str], ...]
 """Parts of a bar and their colours, from its foot."""
 
 SUFFIX = " ms"
+HOVERED = 256
+"""With more bars than this the pointer tells nothing: it would cost more than the bars themselves."""
+
+_SIDES = ["x0", "y0", "x1", "y1"]
 
 
 def used(table: pl.DataFrame, colours: Colours) -> Colours:
@@ -87,13 +91,16 @@ def _spans(
 def _rectangles(
     span: Span, names: Sequence[object], part: tuple[str, str], *, flipped: bool, key: str
 ) -> Any:  # noqa: ANN401 - hv.Rectangles
+    name, colour = part
     low, high, edges = span
     sides = (low, edges[0], high, edges[1]) if flipped else (edges[0], low, edges[1], high)
-    data = dict(zip(("x0", "y0", "x1", "y1"), sides, strict=True)) | {"ms": high - low}
+    data = dict(zip(_SIDES, sides, strict=True))
+    if len(names) > HOVERED:
+        return hv.Rectangles(data, kdims=_SIDES).opts(color=colour, line_width=0)
+    data["ms"] = high - low
     numbers = all(isinstance(name, int) for name in names)
     data["of"] = _theme.arrays(pl.DataFrame({"of": names}))["of"]
-    name, colour = part
-    return hv.Rectangles(data, kdims=["x0", "y0", "x1", "y1"], vdims=["ms", "of"]).opts(
+    return hv.Rectangles(data, kdims=_SIDES, vdims=["ms", "of"]).opts(
         color=colour,
         line_width=0,
         tools=["hover"],

@@ -32,7 +32,7 @@ NOTHING = "#b9bec6"
 HEAT, DIVERGING = "viridis", "RdBu_r"
 ROLES = {"dispatch": OKABE_ITO[0], "combine": OKABE_ITO[2]}
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
-HEIGHT, GLYPHS = 320, 20_000
+HEIGHT, GLYPHS, CELLS = 320, 20_000, 16_000
 LETTERS = 40
 """Letters of a name in a figure; the table beside it has more."""
 
@@ -48,11 +48,13 @@ class Grid:
         columns: What the columns stand for, ascending.
         rows: What the rows stand for, ascending.
         values: One row of them for each of ``rows``.
+        size: Neighbouring columns that share a value, the largest of theirs.
     """
 
     columns: list[Any]
     rows: list[Any]
     values: NDArray[np.float32]
+    size: int = 1
 
 
 def arrays(frame: pl.DataFrame) -> dict[str, NDArray[Any]]:
@@ -136,7 +138,24 @@ def grid(
     values = np.full((len(rows), len(places)), np.nan, np.float32)
     cells = (rows.search_sorted(frame[down]).to_numpy(), places.search_sorted(frame[across]).to_numpy())
     values[cells] = frame[value].cast(pl.Float64).to_numpy()
-    return Grid(places.to_list(), rows.to_list(), values)
+    size = merged_columns(len(places), len(rows))
+    if size > 1:
+        values = np.fmax.reduceat(values, np.arange(0, len(places), size), axis=1)
+    return Grid(places.to_list(), rows.to_list(), values, size)
+
+
+def merged_columns(columns: int, rows: int) -> int:
+    """Neighbouring columns that have to share a value, so that an image has no more than `CELLS`."""
+    size = 1
+    while -(-columns // size) * rows > CELLS:
+        size *= 2
+    return size
+
+
+def merging(columns: int, rows: int) -> str:
+    """What `merged_columns` does to ranks, as a sentence; nothing where it does nothing."""
+    size = merged_columns(columns, rows)
+    return f" Of {size} neighbouring ranks the largest value is drawn." if size > 1 else ""
 
 
 def image(laid: Grid, names: tuple[str, str, str], **options: Any) -> Any:  # noqa: ANN401 - an hv.Image
@@ -148,10 +167,10 @@ def image(laid: Grid, names: tuple[str, str, str], **options: Any) -> Any:  # no
         options: Of the image.
     """
     left, bottom = _start(laid.columns), _start(laid.rows)
-    right, top = left + len(laid.columns), bottom + len(laid.rows)
+    right, top = left + laid.size * laid.values.shape[1], bottom + len(laid.rows)
     bounds = (left - 0.5, bottom - 0.5, right - 0.5, top - 0.5)
     across, down, value = names
-    element = hv.Image(laid.values[::-1], bounds=bounds, kdims=["across", "down"], vdims=["value"])
+    element = hv.Image(_coarse(laid.values[::-1]), bounds=bounds, kdims=["across", "down"], vdims=["value"])
     shared: dict[str, Any] = {
         "cmap": HEAT,
         "colorbar": True,
@@ -168,11 +187,16 @@ def image(laid: Grid, names: tuple[str, str, str], **options: Any) -> Any:  # no
         "ylabel": down,
         "xticks": ticks(laid.columns, start=left, most=16),
         "yticks": ticks(laid.rows, start=bottom, most=16),
-        "xlim": (bounds[0], bounds[2]),
+        "xlim": (bounds[0], left + len(laid.columns) - 0.5),
         "ylim": (bounds[1], bounds[3]),
         "show_grid": False,
     }
     return styled(element, **(shared | options))
+
+
+def _coarse(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """``values`` to one part in 2,048, which halves the size of the page and is finer than any colour."""
+    return (np.ascontiguousarray(values).view(np.int32) & ~np.int32(0xFFF)).view(np.float32)
 
 
 def _start(labels: list[Any]) -> int:

@@ -71,7 +71,8 @@ def _figures(answers: Answers) -> Iterator[Figure]:
             _slowest(places),
             places,
             tuple(View(measure, partial(figures.by_place, by_place, measure)) for measure in known),
-            method="Waiting and transfer are means over exchanges recorded whole.",
+            method="Waiting and transfer are means over exchanges recorded whole."
+            + _theme.merging(places["rank"].n_unique(), places["layer"].n_unique()),
         )
     speeds = figures.speeds(by_speed)
     if len(speeds):

@@ -8,6 +8,7 @@ import polars as pl
 
 from traceview import units
 from traceview.reports import experts as pages
+from traceview.reports.figures import _theme
 from traceview.reports.figures import experts as figures
 from traceview.reports.section import Answers, Figure, Section, SectionData, View, body
 
@@ -52,7 +53,8 @@ def _figures(by_layer: pl.DataFrame, by_place: pl.DataFrame) -> Iterator[Figure]
             f"{units.significant(hottest['load / mean'])} times the mean.",
             loads,
             (View("", lambda: figures.by_place(by_place)),),
-            method="Over all exchanges of the layer; red is above the mean, blue below.",
+            method="Over all exchanges of the layer; red is above the mean, blue below."
+            + _theme.merging(loads["rank"].n_unique(), loads["layer"].n_unique()),
         )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from traceview import units
 from traceview.reports import stragglers as pages
+from traceview.reports.figures import _theme
 from traceview.reports.figures import stragglers as figures
 from traceview.reports.section import Answers, Figure, Section, SectionData, View, body
 
@@ -41,7 +42,7 @@ def _figures(answers: Answers) -> Iterator[Figure]:
                 View("waiting caused", lambda: figures.by_step(by_step, ranks=ranks)),
                 View("lateness when last", lambda: figures.by_step(by_step, "late", ranks=ranks)),
             ),
-            method="Blank: never the last to arrive.",
+            method="Blank: never the last to arrive." + _theme.merging(len(ranks), late["step"].n_unique()),
         )
     pairs = figures.waits(by_pair)
     if pairs["waiting ms"].sum():

@@ -18,10 +18,11 @@ import traceview.analyzers
 import traceview.parsers
 import traceview.reports.figures
 import traceview.reports.sections
-from traceview import inputs, registry, schema
+from traceview import inputs, load, registry, schema
 from traceview.contracts import Analysis, Options
 from traceview.errors import MissingTableError, ParseError, UnknownFormatError
 from traceview.source import Source
+from traceview.synth import Workload, write
 from traceview.trace import Facts, Trace
 
 if TYPE_CHECKING:
@@ -226,3 +227,16 @@ def test_every_public_module_of_figures_draws_grains_of_the_analysis_it_is_named
 
 def test_an_analysis_without_pictures_has_none() -> None:
     assert registry.figures("nothing") == {}
+
+
+@each_analysis
+def test_an_analysis_that_does_not_map_by_grain_gives_the_same_partial_in_every_grain(
+    analysis: Analysis, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if analysis.maps_by:
+        return
+    folder = tmp_path_factory.mktemp("job")
+    write(Workload(ranks=2, expert_parallel=2, experts=4, top_k=2, steps=2, microbatches=1, layers=1), folder)
+    trace = load(folder).traces[0]
+    partials = [analysis.map(trace, Options(by=by)) for by in _groupings(analysis)]
+    assert all(partial.equals(partials[0]) for partial in partials)
