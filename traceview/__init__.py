@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from traceview.version import VERSION
 
 if TYPE_CHECKING:
+    from traceview.annotation import annotate, annotate_model
     from traceview.api import (
         Result,
         all_to_all,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         traffic,
     )
     from traceview.errors import TraceViewError
+    from traceview.recording import profile_steps
     from traceview.run import Run
 
 __version__ = VERSION
@@ -46,6 +48,8 @@ __all__ = [
     "all_to_all",
     "analyze",
     "analyze_all",
+    "annotate",
+    "annotate_model",
     "breakdown",
     "collective_latency",
     "expert_load",
@@ -56,6 +60,7 @@ __all__ = [
     "load",
     "load_runs",
     "overlap",
+    "profile_steps",
     "report",
     "stragglers",
     "traffic",
@@ -63,6 +68,9 @@ __all__ = [
 
 _HOME = dict.fromkeys(__all__, "traceview.api") | {
     "Run": "traceview.run",
+    "annotate": "traceview.annotation",
+    "annotate_model": "traceview.annotation",
+    "profile_steps": "traceview.recording",
     "TraceViewError": "traceview.errors",
 }
 

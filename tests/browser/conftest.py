@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 ARGUMENTS = [
     "--disable-gpu",
@@ -49,6 +49,11 @@ class Visit:
         """Requests beyond the file itself."""
         own = self.file.as_uri()
         return [url for url in self.requests if not url.startswith(("data:", "blob:", own))]
+
+    def dismiss(self, dialog: Dialog) -> None:
+        """Notes a dialog and closes it: a page that waits for an answer would hang."""
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def until(self, condition: str) -> None:
         """Waits until a JavaScript expression holds; polled from outside, for the page forbids eval."""
@@ -98,7 +103,7 @@ def visit(chrome: Browser) -> Callable[..., AbstractContextManager[Visit]]:
         seen = Visit(page, file)
         page.on("console", lambda message: seen.complaints.append(message.text))
         page.on("pageerror", lambda error: seen.complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (seen.complaints.append("dialog"), dialog.dismiss()))
+        page.on("dialog", seen.dismiss)
         page.on("request", lambda request: seen.requests.append(request.url))
         page.goto(file.as_uri())
         yield seen

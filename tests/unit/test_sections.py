@@ -15,7 +15,7 @@ from traceview.reports import coverage, section
 from traceview.reports.about import About
 from traceview.reports.coverage import Coverage
 from traceview.reports.inventory import GAPS, INVENTORY, Inventory
-from traceview.reports.layout import Facts, Grid, Note, Verdict
+from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
 from traceview.reports.section import CSV_ROWS, TABLE_ROWS, Answers, Figure, View
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def _frame(table: Table, *rows: dict[str, Any]) -> pl.DataFrame:
 
 def _built(name: str, frames: dict[section.Question, pl.DataFrame]) -> section.SectionData:
     (found,) = [one for one in registry.sections() if one.name == name]
-    return found.build(_answers(frames))
+    data: section.SectionData = found.build(_answers(frames))
+    return data
 
 
 def _empty(name: str) -> dict[section.Question, pl.DataFrame]:
@@ -293,6 +294,10 @@ def test_a_figure_has_a_bounded_table_and_a_bounded_csv_of_the_same_numbers() ->
 
 
 def test_the_body_of_a_page_leaves_out_the_run_and_begins_with_the_verdict() -> None:
-    blocks = [Facts((("run", "job"), ("ranks", "2 of 2 (0-1)"), ("method", "how"))), Note("n"), Verdict("v")]
+    blocks: list[Block] = [
+        Facts((("run", "job"), ("ranks", "2 of 2 (0-1)"), ("method", "how"))),
+        Note("n"),
+        Verdict("v"),
+    ]
     assert section.body(blocks, ABOUT) == (Verdict("v"), Facts((("method", "how"),)), Note("n"))
     assert section.body([Facts((("run", "job"),))], ABOUT) == ()
