@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceview.parsers._nsys_columns import WORK_TABLES
-from traceview.parsers._nsys_ids import clean
+from traceview.parsers._nsys_ids import clean, matches
 from traceview.trace import diagnostic
 from traceview.units import duration, plural
 
@@ -59,7 +59,7 @@ def of_process(export: Export, work: pl.DataFrame, launches: pl.DataFrame) -> It
         )
         yield diagnostic("warning", "nsys.graph_opaque", text, count=len(blocks))
         return
-    replays = launches.filter(pl.col("name").cast(pl.String).str.contains("GraphLaunch"))
+    replays = launches.filter(matches(launches["name"], "GraphLaunch"))
     modes = export.named("META_DATA_CAPTURE", [_GRAPH_MODE, f"PROCESS_0:{_GRAPH_MODE}"])
     if len(replays) and "Graph" in modes.values():
         text = f"{plural(len(replays), 'graph replay')} left no device work in the report; {advice}"

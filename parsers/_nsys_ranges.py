@@ -8,7 +8,7 @@ import polars as pl
 
 from traceview.parsers import _nsys_ids
 from traceview.parsers._nsys_export import Only
-from traceview.parsers._nsys_ids import NAMES
+from traceview.parsers._nsys_ids import NAMES, Names
 
 if TYPE_CHECKING:
     from traceview.parsers._nsys_export import Export
@@ -39,8 +39,7 @@ def ranges(export: Export) -> pl.DataFrame:
         ``shapes`` are those that emit_nvtx recorded; ``payload`` is the extended payload as exported.
     """
     rows = export.table("NVTX_EVENTS", Only("eventType", [*_RANGE_TYPES, _DOMAIN_CREATE]))
-    known = _nsys_ids.names(export, [rows["textId"]])
-    told = _nsys_ids.with_name(rows, "textId", known, alias="registered").with_columns(
+    told = Names(export).add(rows, "textId", alias="registered").with_columns(
         process=_nsys_ids.process("globalTid"),
         full_name=pl.coalesce(_nsys_ids.clean("text"), pl.col("registered").cast(pl.String)).fill_null(""),
         domain_id=pl.col("domainId").fill_null(0),

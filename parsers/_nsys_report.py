@@ -17,7 +17,7 @@ from traceview.parsers import (
     _nsys_process,
     _nsys_ranges,
 )
-from traceview.parsers._nsys_stamps import Clock, Stamps
+from traceview.parsers._nsys_stamps import Clock, Stamps, rows_where
 from traceview.trace import Facts, Trace
 
 if TYPE_CHECKING:
@@ -92,12 +92,12 @@ def _read(export: Export) -> _Report:
 
 def _trace(report: _Report, process: int, *, alone: bool) -> Trace:
     export, mine = report.export, pl.col("process") == process
-    ranges, calls = report.ranges.filter(mine), report.calls.filter(mine)
+    ranges, calls = rows_where(report.ranges, mine), report.calls.filter(mine)
     known = _nsys_nccl.communicators(calls)
     rank, rank_source = _nsys_process.rank(export, process, ranges, known, alone=alone)
     number = pl.lit(rank or 0)
-    work = report.work.filter(mine).with_row_index("op").with_columns(rank=number, device=_device())
-    launches = report.launches.filter(mine).with_columns(rank=number)
+    work = rows_where(report.work, mine).with_row_index("op").with_columns(rank=number, device=_device())
+    launches = rows_where(report.launches, mine).with_columns(rank=number)
     ops = schema.PARSED_OPS.admit(work)
     devices = _nsys_process.devices(export, _nsys_ids.pid_of(process))
     tables = {
