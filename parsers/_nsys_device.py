@@ -19,10 +19,11 @@ _COPY_KINDS = {
     1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA",
     8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "HtoD", 12: "DtoH", 13: "DtoD",
 }  # fmt: skip
-_MEMORY_KINDS = {
+MEMORY_KINDS = {
     0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array",
     4: "Managed", 5: "Device Static", 6: "Managed Static", 7: "Unknown",
 }  # fmt: skip
+"""Where memory lies, by number."""
 _SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 _NO_STREAM = (1 << 32) - 1  # event and context synchronisations
 
@@ -30,9 +31,7 @@ _SPELLINGS = ("demangledName", "shortName", "mangledName")  # the first of them 
 _KINDS = schema.OPS.columns["kind"].dtype
 
 _LAUNCHING = r"(?i)launch|memcpy|memset|sync|wait|graph"
-_CALL = {
-    **dict.fromkeys(("process", "pid", "tid", "start", "end"), pl.Int64()), "name": NAMES, "correlation": pl.Int64(),
-}  # fmt: skip
+_CALL = dict.fromkeys(("process", "pid", "tid", "start", "end", "correlation"), pl.Int64()) | {"name": NAMES}
 _COMMON = ("process", "start", "end", "device", "stream", "kind", "name", "correlation")
 
 
@@ -75,7 +74,7 @@ def _kernels(export: Export) -> Iterator[pl.DataFrame]:
 def _copies(export: Export) -> pl.DataFrame:
     rows = export.table("CUPTI_ACTIVITY_KIND_MEMCPY")
     copy_kind = _label("copyKind", _COPY_KINDS)
-    ends = pl.format(" ({} -> {})", _label("srcKind", _MEMORY_KINDS), _label("dstKind", _MEMORY_KINDS))
+    ends = pl.format(" ({} -> {})", _label("srcKind", MEMORY_KINDS), _label("dstKind", MEMORY_KINDS))
     name = pl.concat_str(pl.lit("Memcpy "), copy_kind.fill_null("of unknown kind"), ends.fill_null(""))
     return rows.with_columns(
         **_common("memcpy"), name=name.cast(NAMES), graph_node_id=_nonzero("graphNodeId"), copy_kind=copy_kind
@@ -84,7 +83,7 @@ def _copies(export: Export) -> pl.DataFrame:
 
 def _fills(export: Export) -> pl.DataFrame:
     rows = export.table("CUPTI_ACTIVITY_KIND_MEMSET")
-    name = pl.format("Memset ({})", _label("memKind", _MEMORY_KINDS)).fill_null("Memset")
+    name = pl.format("Memset ({})", _label("memKind", MEMORY_KINDS)).fill_null("Memset")
     return rows.with_columns(
         **_common("memset"), name=name.cast(NAMES), graph_node_id=_nonzero("graphNodeId")
     ).select(*_COMMON, "graph_node_id", "bytes")
@@ -138,7 +137,7 @@ def _calls(export: Export, correlations: pl.DataFrame) -> Iterator[pl.DataFrame]
 
 
 def _unversioned(names: pl.Series) -> pl.Series:
-    """Names of calls without the version of the API that introduced them; a driver's ``_v2`` is its name's."""
+    """Names of calls without the version of the API that brought them; a driver's ``_v2`` is its own."""
     different = names.unique().drop_nulls()
     plain = different.cast(pl.String).str.replace(r"_v\d{4,}$", "").cast(NAMES)
     return names.replace_strict(different, plain, return_dtype=NAMES)
@@ -156,3 +155,9 @@ def syncs(export: Export) -> pl.DataFrame:
         name=_label("syncType", _SYNC_KINDS).fill_null("Sync").cast(NAMES),
         correlation=_nonzero("correlationId"),
     ).sort("start", "end", maintain_order=True)
+
+
+def overhead(export: Export) -> pl.DataFrame:
+    """When nsys itself kept threads busy: ``process, start, end``."""
+    rows = export.table("PROFILER_OVERHEAD")
+    return rows.select("start", "end", process=_nsys_ids.process("globalTid"))

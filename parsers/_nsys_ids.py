@@ -68,7 +68,10 @@ class Names:
             return
         rows = self._export.table("StringIds", Only("id", fresh.to_list())).drop_nulls()
         found = rows.unique("id", keep="first").select("id", name=clean("value").cast(NAMES))
-        self._known, self._asked = pl.concat([self._known, found]), pl.concat([self._asked, fresh.alias("id")])
+        self._known, self._asked = (
+            pl.concat([self._known, found]),
+            pl.concat([self._asked, fresh.alias("id")]),
+        )
 
 
 def matches(names: pl.Series, pattern: str) -> pl.Expr:

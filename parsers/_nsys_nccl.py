@@ -106,7 +106,9 @@ def comm_calls(ops: pl.DataFrame, launches: pl.DataFrame, found: pl.DataFrame) -
         found: The result of `calls`, with ``ts_ns, dur_ns``.
     """
     exchanges = _exchanges(_grouped(found)).join(communicators(found), on="comm", how="left")
-    nccl = ops.filter((pl.col("kind") == "kernel") & matches(ops["name"], "(?i)nccl")).drop_nulls("correlation")
+    nccl = ops.filter((pl.col("kind") == "kernel") & matches(ops["name"], "(?i)nccl")).drop_nulls(
+        "correlation"
+    )
     near = launches.filter(pl.col("correlation").is_in(nccl["correlation"].unique().implode()))
     first = near.sort("ts_ns").unique("correlation", keep="first")
     launched = nccl.select("op", "correlation").join(

@@ -30,6 +30,7 @@ _UTF8 = 1
 _LEAF, _INTERIOR = 0x0D, 0x05  # pages of tables; those of indexes and of tables without row numbers differ
 _LEAF_HEAD, _INTERIOR_HEAD = 8, 12
 _SPILL_BYTES = 35  # a row longer than a page less this goes on in other pages
+_LEAST_USABLE = 480
 _MAX_DEPTH = 20
 _BATCH_BYTES = 1 << 20  # stays in the cache of a core while its columns are decoded one after the other
 _FRAME_ROWS = 200_000
@@ -63,6 +64,19 @@ class Batch:
     left: Sequence[int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Bytes of a page, and how many of them are used."""
+
+    page_bytes: int
+    usable: int
+
+    @property
+    def readable(self) -> bool:
+        """Whether SQLite would write such pages."""
+        return self.page_bytes & (self.page_bytes - 1) == 0 and self.usable >= _LEAST_USABLE
+
+
 class Pages:
     """The pages of a database that nobody is writing to."""
 
@@ -70,16 +84,14 @@ class Pages:
         self._file = file
         head = np.frombuffer(file.read(_HEAD_BYTES).ljust(_HEAD_BYTES, b"\0"), np.uint8).astype(np.int64)
         size = int(head[16] << 8 | head[17])
-        self._page_bytes = 1 << 16 if size == 1 else size
-        self._usable = self._page_bytes - int(head[20])
-        self._count = file.seek(0, 2) // max(self._page_bytes, 1)
-        power_of_two = self._page_bytes & (self._page_bytes - 1) == 0
-        self.readable = power_of_two and self._usable >= 480 and int(head[59]) == _UTF8
-        """Whether pages are laid out, and texts encoded, as this module reads them."""
+        size = 1 << 16 if size == 1 else size
+        self._layout = _Layout(size, size - int(head[20]))
+        self._count = file.seek(0, 2) // max(size, 1)
+        self._readable = self._layout.readable and int(head[59]) == _UTF8
 
     def takes(self, table: Stored) -> bool:
-        """Whether the table has row numbers, so that its rows lie in pages as read here."""
-        if not (self.readable and 1 < table.root <= self._count):
+        """Whether the table has row numbers and the database's texts are UTF-8, as this module reads them."""
+        if not (self._readable and 1 < table.root <= self._count):
             return False
         return self._read(np.array([table.root]))[0] in (_LEAF, _INTERIOR)
 
@@ -94,14 +106,14 @@ class Pages:
             MalformedError: Its pages do not hang together.
         """
         leaves = self._leaves(table.root)
-        step = max(1, _BATCH_BYTES // self._page_bytes)
+        step = max(1, _BATCH_BYTES // self._layout.page_bytes)
         parts: list[Batch] = []
         rows = 0
         for first in range(0, len(leaves), step):
             numbers = leaves[first : first + step]
             buffer = self._read(numbers)
-            cells = _cells(buffer, len(numbers), self._page_bytes, self._usable)
-            parts.append(_decoded(buffer, cells, self._page_bytes, self._usable, table.columns, wanted))
+            cells = _cells(buffer, len(numbers), self._layout)
+            parts.append(_decoded(buffer, cells, self._layout, table.columns, wanted))
             rows += len(cells)
             if rows >= _FRAME_ROWS:
                 yield _joined(parts)
@@ -118,50 +130,46 @@ class Pages:
             # all ways down are equally long
             if self._read(level[:1])[0] == _LEAF:
                 return level
-            level = np.concatenate([_children(self._read(page), self._usable) for page in level[:, None]])
+            level = np.concatenate([_children(self._read(page), self._layout) for page in level[:, None]])
         raise MalformedError
 
     def _read(self, numbers: Ints) -> Bytes:
         """These pages one after the other, and some padding."""
-        buffer = np.zeros(len(numbers) * self._page_bytes + _PADDING, np.uint8)
+        size = self._layout.page_bytes
+        buffer = np.zeros(len(numbers) * size + _PADDING, np.uint8)
         view, at = memoryview(buffer), 0
         for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
-            self._file.seek((int(run[0]) - 1) * self._page_bytes)
-            end = at + len(run) * self._page_bytes
+            self._file.seek((int(run[0]) - 1) * size)
+            end = at + len(run) * size
             if self._file.readinto(view[at:end]) != end - at:  # type: ignore[attr-defined]
                 raise MalformedError
             at = end
         return buffer
 
 
-def _children(page: Bytes, usable: int) -> Ints:
+def _children(page: Bytes, layout: _Layout) -> Ints:
     if page[0] != _INTERIOR:
         raise MalformedError
     count = _be16(page, np.array([3]))
-    if int(count[0]) * 2 + _INTERIOR_HEAD > usable:
+    if int(count[0]) * 2 + _INTERIOR_HEAD > layout.usable:
         raise MalformedError
     cells = _be16(page, _INTERIOR_HEAD + 2 * np.arange(int(count[0])))
     at = np.append(cells, 8)  # the child to the right of all others stands in the head
     return _be16(page, at) << 16 | _be16(page, at + 2)
 
 
-def _cells(buffer: Bytes, pages: int, page_bytes: int, usable: int) -> Ints:
+def _cells(buffer: Bytes, pages: int, layout: _Layout) -> Ints:
     """Where each row of these pages begins."""
-    base = np.arange(pages) * page_bytes
+    base = np.arange(pages) * layout.page_bytes
     counts = _be16(buffer, base + 3)
-    if (buffer[base] != _LEAF).any() or (counts * 2 + _LEAF_HEAD > usable).any():
+    if (buffer[base] != _LEAF).any() or (counts * 2 + _LEAF_HEAD > layout.usable).any():
         raise MalformedError
     pointers = np.repeat(base + _LEAF_HEAD - 2 * (np.cumsum(counts) - counts), counts)
     return np.repeat(base, counts) + _be16(buffer, pointers + 2 * np.arange(len(pointers)))
 
 
-def _decoded(  # noqa: PLR0913 - a row's place is a page's, and a page's a file's
-    buffer: Bytes,
-    cells: Ints,
-    page_bytes: int,
-    usable: int,
-    columns: Sequence[str],
-    wanted: Mapping[str, pl.DataType],
+def _decoded(
+    buffer: Bytes, cells: Ints, layout: _Layout, columns: Sequence[str], wanted: Mapping[str, pl.DataType]
 ) -> Batch:
     """The rows at ``cells``: header of kinds, one byte each as a rule, then the values behind each other."""
     length, number_at = _varint(buffer, cells)
@@ -169,14 +177,15 @@ def _decoded(  # noqa: PLR0913 - a row's place is a page's, and a page's a file'
     header = _take(buffer, kind_at)
     value_at = kind_at + header
     header_end, end = value_at, kind_at + length
-    odd = (length > usable - _SPILL_BYTES) | (header >= _LONG) | (end > (cells // page_bytes + 1) * page_bytes)
+    page_end = (cells // layout.page_bytes + 1) * layout.page_bytes
+    odd = (length > layout.usable - _SPILL_BYTES) | (header >= _LONG) | (end > page_end)
     kind_at = kind_at + 1
     found: dict[str, pl.Series] = {}
     left = set(wanted)
     for column in columns:
         kind = _take(buffer, kind_at)
         if kind.max(initial=0) >= _LONG:
-            kind, kind_at = _long_kinds(buffer, kind, kind_at)
+            kind, kind_at = _long_kinds(buffer, kind_at)
         if column in left:
             values, unread = _column(buffer, kind, value_at, wanted[column])
             found[column] = values
@@ -239,7 +248,7 @@ def _size(kind: Bytes | Ints) -> Ints:
     return np.where(kind < _LONG, np.take(_SIZES, kind, mode="clip"), (kind - _BLOB) // 2)
 
 
-def _long_kinds(buffer: Bytes, kind: Bytes, at: Ints) -> tuple[Ints, Ints]:
+def _long_kinds(buffer: Bytes, at: Ints) -> tuple[Ints, Ints]:
     """Kinds of which some take two bytes or more, and the last byte of each."""
     values, behind = _varint(buffer, at)
     return values, behind - 1

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceview import schema
 from traceview.parsers import _nsys_ids
 
 if TYPE_CHECKING:
@@ -106,30 +105,3 @@ def devices(export: Export, pid: int) -> pl.DataFrame:
         sm_count="smCount",
         compute_capability=capability,
     ).filter(pl.col("device").is_between(0, (1 << 31) - 1))
-
-
-def counters(export: Export, owned: pl.DataFrame) -> pl.DataFrame:
-    """Samples of the GPU metrics of some devices: ``start, end`` and the columns of `COUNTERS`.
-
-    Args:
-        export: The report.
-        owned: ``device, gpu`` of the devices wanted.
-    """
-    samples = export.table("GPU_METRICS")
-    described = export.table("TARGET_INFO_GPU_METRICS").unique(["typeId", "metricId"], keep="first")
-    unit = pl.col("metricName").str.extract(r"\[(?:Throughput )?([^\]]*)\]$")
-    gpu = pl.col("typeId") & 0xFF  # the rest is where the GPU is: hardware, virtual machine
-    return (
-        samples.with_columns(gpu=gpu)
-        .join(owned.select("device", "gpu").unique("gpu", keep="first"), on="gpu")
-        .join(described, on=["typeId", "metricId"])
-        .select(
-            "device",
-            start="timestamp",
-            end="timestamp",
-            metric=pl.col("metricName").str.replace(r"\s*\[[^\]]*\]$", ""),
-            unit=unit.fill_null("as recorded"),
-            value=pl.col("value").cast(schema.COUNTERS.columns["value"].dtype),
-        )
-        .sort("start", maintain_order=True)
-    )

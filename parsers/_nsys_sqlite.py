@@ -34,7 +34,9 @@ class Database:
         self._path = path
         self._connection = connection
         self._pages = pages
-        present = connection.execute("SELECT name, rootpage FROM sqlite_master WHERE type = 'table'").fetchall()
+        present = connection.execute(
+            "SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"
+        ).fetchall()
         self._described = {
             name: _Described.of(connection, name, root) for name, root in present if name in STORED
         }
