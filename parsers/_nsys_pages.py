@@ -137,7 +137,7 @@ class Pages:
         """These pages one after the other, and some padding."""
         size = self._layout.page_bytes
         buffer = np.zeros(len(numbers) * size + _PADDING, np.uint8)
-        view, at = memoryview(buffer), 0
+        view, at = buffer.data, 0
         for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
             self._file.seek((int(run[0]) - 1) * size)
             end = at + len(run) * size
@@ -183,7 +183,7 @@ def _decoded(
     found: dict[str, pl.Series] = {}
     left = set(wanted)
     for column in columns:
-        kind = _take(buffer, kind_at)
+        kind: Bytes | Ints = _take(buffer, kind_at)
         if kind.max(initial=0) >= _LONG:
             kind, kind_at = _long_kinds(buffer, kind_at)
         if column in left:
