@@ -99,7 +99,7 @@ TABLES: Mapping[str, ExportTable] = {
         needs="domainId schemaId type", name=Wanted(_TEXT, required=True), **_optional("offset")
     ),
     "StringIds": _table(needs="id", value=Wanted(_TEXT, required=True)),
-    "NVTX_EVENTS_PAYLOAD_SCHEMAS": _table(needs="eventId"),
+    "NVTX_EVENTS_PAYLOAD_SCHEMAS": _table(needs="", eventId=_INT),
     "MPI_RANKS": _table(needs="globalTid rank"),
     "MPI_P2P_EVENTS": _MPI_CALLS,
     "MPI_COLLECTIVES_EVENTS": _MPI_CALLS,

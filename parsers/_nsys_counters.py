@@ -38,7 +38,7 @@ def gpu_metrics(export: Export, owned: pl.DataFrame) -> pl.DataFrame:
         export: The report.
         owned: ``device, gpu`` of the devices wanted.
     """
-    samples = export.table(GPU_METRICS)
+    samples = export.table(GPU_METRICS).drop_nulls("value")
     described = export.table("TARGET_INFO_GPU_METRICS").unique(["typeId", "metricId"], keep="first")
     unit = pl.col("metricName").str.extract(r"\[(?:Throughput )?([^\]]*)\]$")
     gpu = pl.col("typeId") & 0xFF  # the rest is where the GPU is: hardware, virtual machine
@@ -79,6 +79,7 @@ def _network(
     metric = pl.coalesce("name", pl.format("metric {} of list {}", "metricsIdx", "metricsListId"))
     return (
         export.table(table)
+        .drop_nulls("value")
         .join(described, on=["metricsListId", "metricsIdx"], how="left", maintain_order="left")
         .join(nics, on="globalId", how="left", maintain_order="left")
         .select(
@@ -104,6 +105,7 @@ def memory_events(export: Export) -> pl.DataFrame:
     """Events of device memory in order: ``process, device, start, bytes, kind, address, freed``."""
     return (
         export.table(MEMORY_EVENTS)
+        .drop_nulls("bytes")
         .filter(pl.col("memoryOperationType").is_in([_ALLOCATED, _FREED]))
         .select(
             "start",

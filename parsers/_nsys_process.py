@@ -60,7 +60,8 @@ def rank(
 def _recorded_rank(
     export: Export, process: int, ranges: pl.DataFrame, communicators: pl.DataFrame, *, alone: bool
 ) -> Iterator[tuple[int, str]]:
-    mpi = export.table("MPI_RANKS").filter(_nsys_ids.process("globalTid") == process)["rank"].unique()
+    ranks = export.table("MPI_RANKS").filter(_nsys_ids.process("globalTid") == process)["rank"]
+    mpi = ranks.drop_nulls().unique()
     if len(mpi) == 1 and 0 <= mpi[0] < 1 << 31:
         yield int(mpi[0]), "MPI_RANKS"
     devices = export.table("TARGET_INFO_NVTX_CUDA_DEVICE")["name"].str.extract(RANK_IN_DEVICE)

@@ -78,7 +78,7 @@ def test_samples_of_nics_and_switches_stand_at_the_end_of_what_they_count_under_
         {"metricsListId": 1, "metricsIdx": 0, "name": "IB: Bytes sent", "unit": "bytes"},
         {"metricsListId": 1, "metricsIdx": 1, "name": "IB: Send waits", "unit": ""},
     ]
-    tables = {
+    tables: Tables = {
         "NET_NIC_METRIC": [
             network(100, 200, 4096, nic=77),
             network(100, 200, 3, nic=77, metricsIdx=1, portId=2),

@@ -76,7 +76,7 @@ def test_whole_rows_of_the_wanted_types_are_those_that_sqlite_reads(
 def test_any_other_row_is_left_to_sqlite(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    rows = [list(row) for row in data.draw(st.lists(ROW, min_size=1, max_size=12))]
+    rows: list[list[Any]] = [list(row) for row in data.draw(st.lists(ROW, min_size=1, max_size=12))]
     for row in data.draw(st.lists(st.sampled_from(rows), max_size=4)):
         row[data.draw(st.integers(0, 4))] = data.draw(ODD)
     path = tmp_path_factory.mktemp("odd") / "x.sqlite"
