@@ -59,7 +59,8 @@ def _plain(source: Source) -> Iterator[Path]:
         yield source.path
         return
     with tempfile.TemporaryDirectory(prefix="traceview-") as folder:
-        plain = Path(folder) / "export"
+        # nsys goes by the suffix
+        plain = Path(folder) / ("report.nsys-rep" if source.head.startswith(REPORT_MAGIC) else "export")
         with source.open() as stream:
             _unpack(stream, plain, source)
         yield plain
