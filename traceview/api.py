@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from traceview import inputs, jobs, registry, store
+from traceview import inputs, jobs, recipe, registry, store
 from traceview import run as runs
 from traceview.classify import Classifier
 from traceview.contracts import Analysis, Options
@@ -114,7 +114,7 @@ def load_runs(
     if not traces:
         raise _nothing_usable(listed, candidates, outcomes)
     skipped = _skipped(candidates, outcomes)
-    found = [replace(run, notes=pl.concat([run.notes, *skipped])) for run in runs.group(traces)]
+    found = [_with_recipe(replace(run, notes=pl.concat([run.notes, *skipped]))) for run in runs.group(traces)]
     return [runs.only_ranks(run, ranks) for run in found] if ranks is not None else found
 
 
@@ -232,6 +232,14 @@ def _read(candidate: Candidate, *, rules: Path | None, cache: Path | None) -> li
         for number, trace in enumerate(parser.parse(source)):
             store.write(prepare(trace, classifier), folder / str(number))
     return [store.read(part) for part in sorted(folder.iterdir()) if store.is_whole(part)]
+
+
+def _with_recipe(run: Run) -> Run:
+    """``run`` with what stands in ``run.toml`` beside it."""
+    if Path(run.traces[0].facts.path).name.startswith(inputs.STDIN_PREFIX):
+        return run
+    found, notes = recipe.read(run.folder)
+    return replace(run, recipe=found, notes=pl.concat([run.notes, notes]))
 
 
 def _nothing_usable(
