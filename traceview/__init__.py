@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ledger,
         load,
         load_runs,
+        mfu,
         overlap,
         stragglers,
     )
@@ -49,6 +50,7 @@ __all__ = [
     "ledger",
     "load",
     "load_runs",
+    "mfu",
     "overlap",
     "stragglers",
 ]

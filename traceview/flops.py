@@ -99,18 +99,23 @@ class Flops:
         """Tokens a second that a GPU trains at this many TFLOP/s."""
         return tflops_per_gpu * _TERA / self.per_token
 
-    def counted(self) -> str:
+    @property
+    def basis(self) -> str:
         """How it was counted, in words: what has to stand beside every figure made from it."""
-        convention = CONVENTIONS[self.convention]
         attention = "causal attention (half)" if self.is_causal else "attention in full"
         mtp = f"MTP {self.mtp_layers}" if self.mtp_layers else "no MTP"
-        router = "router" if convention.counts_router else "no router"
-        return f"{self.convention}: {attention}, {mtp}, {router}, no recompute, no optimizer"
+        return f"{self.convention}: {attention}, {mtp}"
+
+    @property
+    def counted(self) -> str:
+        """The same with what never counts."""
+        router = "router" if CONVENTIONS[self.convention].counts_router else "no router"
+        return f"{self.basis}, {router}, no recompute, no optimizer"
 
 
 def per_token(
     model: Model,
-    lengths: int | Sequence[int],
+    lengths: float | Sequence[float],
     *,
     convention: str = "megatron",
     causal: bool | None = None,
@@ -120,8 +125,8 @@ def per_token(
 
     Args:
         model: Its shape.
-        lengths: Length of every sequence; of packed documents, whose tokens see only their own, the length
-            of each document, whose context is then Σ len² / Σ len.
+        lengths: Length of every sequence. Of packed documents, whose tokens see only their own, the length
+            of each, or the one length that costs the same without windows, Σ len² / Σ len.
         convention: Key of `CONVENTIONS`.
         causal: Whether a causal mask halves attention; None leaves that to the convention.
         mtp_layers: Layers of multi-token prediction; None takes those of the model. A convention that does
@@ -130,13 +135,10 @@ def per_token(
     Raises:
         UsageError: There is no such convention, or a length is not positive.
     """
-    if convention not in CONVENTIONS:
-        message = f"no convention '{convention[:LETTERS]}'; choose from: {', '.join(CONVENTIONS)}."
-        raise UsageError(message)
-    chosen = CONVENTIONS[convention]
+    chosen = counting(convention)
     is_causal = chosen.is_causal if causal is None else causal
     mtp = (model.mtp_layers if mtp_layers is None else mtp_layers) if chosen.counts_mtp else 0
-    documents = [lengths] if isinstance(lengths, int) else list(lengths)
+    documents = [lengths] if isinstance(lengths, int | float) else list(lengths)
     if not documents or min(documents) <= 0:
         message = "sequence lengths must be positive."
         raise UsageError(message)
@@ -162,7 +164,19 @@ def per_token(
     return Flops(parts, convention, is_causal, mtp)
 
 
-def _context(documents: Sequence[int], *, is_causal: bool, window: int = 0) -> float:
+def counting(name: str) -> Convention:
+    """The convention called ``name``.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if name not in CONVENTIONS:
+        message = f"no convention '{name[:LETTERS]}'; choose from: {', '.join(CONVENTIONS)}."
+        raise UsageError(message)
+    return CONVENTIONS[name]
+
+
+def _context(documents: Sequence[float], *, is_causal: bool, window: int = 0) -> float:
     """Tokens that a token looks at, on average over all tokens of ``documents``.
 
     A causal mask counts as exactly half of the square, as projects count it, not as half and the diagonal.
@@ -171,7 +185,7 @@ def _context(documents: Sequence[int], *, is_causal: bool, window: int = 0) -> f
     return pairs / sum(documents)
 
 
-def _pairs(length: int, *, is_causal: bool, window: int) -> float:
+def _pairs(length: float, *, is_causal: bool, window: int) -> float:
     if not 0 < window < length:
         return length**2 / 2 if is_causal else length**2
     if not is_causal:
