@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ledger,
         load,
         load_runs,
+        mfu,
         overlap,
         stragglers,
     )
@@ -53,6 +54,7 @@ __all__ = [
     "ledger",
     "load",
     "load_runs",
+    "mfu",
     "overlap",
     "profile_steps",
     "stragglers",
