@@ -130,6 +130,7 @@ def counters(export: Export, owned: pl.DataFrame) -> pl.DataFrame:
             metric=pl.col("metricName").str.replace(r"\s*\[[^\]]*\]$", ""),
             unit=unit.fill_null("as recorded"),
             value=pl.col("value").cast(schema.COUNTERS.columns["value"].dtype),
+            holds=pl.lit("before"),
         )
         .sort("start", maintain_order=True)
     )

@@ -209,6 +209,11 @@ def hideability(
     return analyze(run, "hideability", by=by, steps=steps)
 
 
+def counters(run: Run, *, by: Sequence[str] = ("metric",), steps: Steps = "auto") -> Result:
+    """What memory, SMs, DRAM and links read, and what while communication was exposed. See `analyze`."""
+    return analyze(run, "counters", by=by, steps=steps)
+
+
 # --- reading -----------------------------------------------------------------------------------------
 
 
