@@ -81,7 +81,8 @@ def sentence(states: pl.DataFrame) -> str:
         beside = "" if mean is None else f", and at {_value(mean, '%')} while compute ran"
         return f"While communication was exposed, {row['metric']} was at {_value(row['mean'], '%')}{beside}."
     names = states["metric"].n_unique()
-    return f"{units.plural(names, 'counter')} were recorded, none of them the share of a link that is busy."
+    were = "was" if names == 1 else "were"
+    return f"{units.plural(names, 'counter')} {were} recorded, and none tells how busy a link was meanwhile."
 
 
 def _methods(rows: pl.DataFrame) -> Iterator[tuple[str, str]]:
