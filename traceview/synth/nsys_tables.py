@@ -49,7 +49,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": _PLACE + "globalPid:uint64 graphId:uint64! graphExecId:uint64!",
         "CUPTI_ACTIVITY_KIND_RUNTIME": (
             "start:int64! end:int64! eventClass:uint32! globalTid:uint64 correlationId:uint32 nameId:uint64! "
-            "returnValue:int64!"
+            "returnValue:uint32!"
         ),
         "NVTX_EVENTS": (
             "start:int64! end:int64 eventType:uint32! text:text globalTid:uint64 endGlobalTid:uint64 "
@@ -63,7 +63,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
             "typeId:uint64! sourceId:uint64! typeName:text! metricId:uint32! metricName:text!"
         ),
         "TARGET_INFO_GPU": (
-            "vmId:uint64! id:uint32! name:text totalMemory:uint64 smCount:uint32 cuDevice:int32 "
+            "vmId:int64! id:uint32! name:text totalMemory:uint64 smCount:uint32 cuDevice:int32 "
             "computeMajor:uint32 computeMinor:uint32"
         ),
         "TARGET_INFO_CUDA_DEVICE": "gpuId:uint32! cudaId:uint32! pid:uint32! numMultiprocessors:uint32",
