@@ -32,7 +32,7 @@ _STATE_NAMES = {
 WEIGHTS = {
     METHODS[0]: "each sample is the mean of the time before it, and weighs as much as that time",
     METHODS[1]: "a level holds until the next sample, and weighs as much as that time",
-    METHODS[2]: "values are taken to hold until the next sample, as the trace does not say",
+    METHODS[2]: "each sample counts once: the trace does not say for what time it stands",
 }
 RECORDING = (
     "SM, DRAM and NVLink: nsys profile --gpu-metrics-devices=all",
@@ -100,7 +100,7 @@ def _grid(rows: pl.DataFrame) -> Grid:
     keys = [name for name in _KEYS if rows[name].count()]
     heads = (*keys, *_FIGURES, "samples", "every", "sampled %")
     lines = tuple(_cells(row, keys) for row in rows.head(ROWS).iter_rows(named=True))
-    return Grid("counters, weighted by time", heads, lines, label_count=len(keys))
+    return Grid("counters", heads, lines, label_count=len(keys))
 
 
 def _cells(row: Mapping[str, Any], keys: list[str]) -> tuple[str, ...]:

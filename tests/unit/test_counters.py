@@ -111,9 +111,14 @@ def test_a_level_stands_until_the_next_one_and_is_carried_into_the_window() -> N
     assert row["method"] == METHODS[1]
 
 
-def test_a_sample_that_does_not_say_is_taken_for_a_level_and_that_is_said() -> None:
-    row = only(ask(trace([(0, 10, "compute")], [(5, 3, None)])))
-    assert (row["mean"], row["sampled_ns"], row["method"]) == (3, 5, METHODS[2])
+def test_samples_that_stand_for_no_time_count_once_each_where_they_are_stamped() -> None:
+    ops: list[Op] = [(0, 10, "compute"), (10, 50, "comm")]
+    made = trace(ops, [(0, 1, None), (9, 3, None), (10, 8, None), (30, 8, None), (50, 99, None)])
+    row = only(ask(made))
+    assert (row["mean"], row["median"], row["p95"], row["max"], row["sample_count"]) == (5, 3, 8, 8, 4)
+    assert (row["sampled_ns"], row["sampled_ratio"], row["method"]) == (None, None, METHODS[2])
+    means = dict(ask(made, by=("state",)).select("state", "mean").iter_rows())
+    assert means == {"compute": 2, "exposed_comm": 8, "exposed_copy": None, "idle": None}
 
 
 def test_nothing_tells_for_how_long_a_lone_mean_speaks() -> None:
@@ -240,6 +245,15 @@ def test_very_many_values_are_put_in_buckets_and_the_error_is_bounded() -> None:
 def test_a_trace_without_counters_has_no_rows(samples: list[Sample] | None) -> None:
     assert ask(trace([(0, 10, "compute")], samples)).is_empty()
     assert ask(trace([], samples)).is_empty()
+
+
+def test_counters_of_a_device_that_did_nothing_are_left_out_and_those_of_none_go_with_the_first() -> None:
+    made = trace([(0, 10, "compute")], [(0, 5, "after")])
+    counters = made.table("counters")
+    elsewhere = made.with_tables(counters=counters.with_columns(device=pl.lit(7, pl.Int32)))
+    nowhere = made.with_tables(counters=counters.with_columns(device=pl.lit(None, pl.Int32)))
+    assert ask(elsewhere).is_empty()
+    assert ask(nowhere).equals(ask(made))
 
 
 def test_ranks_without_counters_change_nothing() -> None:

@@ -69,12 +69,12 @@ def test_rows_by_state_need_no_second_table() -> None:
     assert text(STATES, STATES).count(LINK) == len(STATES) + 1  # and once in the sentence
 
 
-def test_quantiles_of_buckets_and_assumed_levels_are_said() -> None:
-    memory = {"metric": "memory allocated", "unit": "bytes", "mean": 5.5e9, "method": "level assumed"}
+def test_quantiles_of_buckets_and_samples_without_a_time_are_said() -> None:
+    memory = {"metric": "memory allocated", "unit": "bytes", "mean": 5.5e9, "method": "each sample"}
     shown = text(frame(memory | {"quantile_error_ratio": 0.01}), STATES)
     assert "5.50 GB" in shown
     assert "within 1.0 %" in shown
-    assert "as the trace does not say" in shown
+    assert "each sample counts once" in shown
 
 
 def test_hostile_and_long_names_stay_names_and_long_tables_are_counted() -> None:

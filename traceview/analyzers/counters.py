@@ -1,10 +1,11 @@
 """What the trace's counters read in the windows looked at, and what while the device did what.
 
 A sample stands for a stretch of time: a mean for the time since the sample before it (`holds` is "before", as
-GPU and NIC metrics), a level for the time until the next one ("after", as memory). So every statistic is
+GPU and NIC metrics), a level for the time until the next one ("after", as memory). So their statistics are
 weighted by time: the mean is the integral over the sampled time, and a quantile is the least value at or
 below which the metric was for that share of the time. The stretch of a mean is never longer than twice the
-usual distance of samples, since nothing was measured in a gap; the first of them gets the usual one.
+usual distance of samples, since nothing was measured in a gap; the first of them gets the usual one. Where
+the trace does not say, a sample stands for no time: each counts once, where it is stamped.
 
 The states are the parts of `breakdown`, which tile the window. A level holds in each state that it meets. A
 mean speaks for a state only if at least `PURE` of its stretch lies in it: what is shorter than a sample it
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 STATES = ("compute", "exposed_comm", "exposed_copy", "idle")
 """What the device did: compute or fused kernels; communication without them; copies alone; nothing."""
-METHODS = ("mean before", "level after", "level assumed")
-"""What a sample was taken to stand for; the last where the trace does not say."""
+METHODS = ("mean before", "level after", "each sample")
+"""What a sample was taken to stand for; the last where the trace does not say: it counts once."""
 
 DISTINCT = 256
 BUCKET = 0.01
@@ -76,9 +77,13 @@ RESULT = Table(
         "period_ns": Column(
             _NS, "usual distance of samples, the greatest of any device", "ns", nullable=True
         ),
-        "sampled_ns": Column(_NS, "time that samples stand for", "ns"),
+        "sampled_ns": Column(
+            _NS, "time that samples stand for; null if each counts once", "ns", nullable=True
+        ),
         "window_ns": Column(_NS, "time looked at, in this state", "ns"),
-        "sampled_ratio": Column(_F64, "sampled / window; null for an empty window", nullable=True),
+        "sampled_ratio": Column(
+            _F64, "sampled / window; null for an empty window or if each sample counts once", nullable=True
+        ),
         "method": Column(pl.Enum(METHODS), "what a sample was taken to stand for"),
     },
 )
@@ -90,8 +95,9 @@ PARTIAL = Table(
     | {
         "value": Column(_F64, "the value, or the lower edge of its bucket", nullable=True),
         "is_bucket": Column(pl.Boolean(), "whether it is a bucket"),
-        "integral": Column(_F64, "sum of value × time", nullable=True),
-        **{name: RESULT.columns[name] for name in ("min", "max", "sample_count", "period_ns", "sampled_ns")},
+        "weight": Column(_NS, "ns that samples stand for, or samples if each counts once"),
+        "integral": Column(_F64, "sum of value × weight", nullable=True),
+        **{name: RESULT.columns[name] for name in ("min", "max", "sample_count", "period_ns")},
         "window_ns": Column(_NS, "time looked at; 0 in a row of values", "ns"),
     },
 )
@@ -111,15 +117,14 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     keys = (*_METRIC, "rank", "device", *labels, "method")
     pieces = _pieces(samples, frames, found)
     if "state" in labels:
-        is_level = pl.col("method") != METHODS[0]
         stretch = pl.col("end_ns") - pl.col("start_ns")
-        pieces = pieces.filter(is_level | (pl.col("sampled_ns") >= PURE * stretch))
+        pieces = pieces.filter((pl.col("method") != METHODS[0]) | (pl.col("weight") >= PURE * stretch))
     values = pieces.group_by(*keys, "value", "is_bucket").agg(
-        integral=(pl.col("sample_value") * pl.col("sampled_ns")).sum(),
+        integral=(pl.col("sample_value") * pl.col("weight")).sum(),
         min=pl.col("sample_value").min(),
         max=pl.col("sample_value").max(),
         sample_count=pl.col("sample").n_unique(),
-        sampled_ns=pl.col("sampled_ns").sum(),
+        weight=pl.col("weight").sum(),
     )
     known = samples.group_by("rank", "device", *_METRIC, "method").agg(pl.col("period_ns").first())
     looked_at = (
@@ -129,7 +134,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     )
     rows = pl.concat([values, looked_at], how="diagonal").with_columns(
         pl.col("is_bucket").fill_null(value=False),
-        pl.col("sample_count", "sampled_ns", "window_ns").fill_null(0),
+        pl.col("sample_count", "weight", "window_ns").fill_null(0),
     )
     return PARTIAL.frame(rows)
 
@@ -157,7 +162,8 @@ def _stretches(samples: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
     usual = pl.col("period_ns").fill_null(0)  # of a lone sample nothing tells for how long it speaks
     measured_from = pl.max_horizontal(pl.coalesce("before_ns", ts - usual), ts - _LONGEST_STRETCH * usual)
     level_until = pl.max_horizontal(pl.coalesce("after_ns", pl.lit(last)), ts)
-    method = pl.when("is_mean").then(pl.lit(METHODS[0])).when(pl.col("holds").is_not_null())
+    is_level = pl.col("holds").is_not_null() & ~pl.col("is_mean")
+    method = pl.when("is_mean").then(pl.lit(METHODS[0])).when(is_level)
     magnitude = (pl.col("value").abs().log() / np.log1p(BUCKET)).floor()
     edge = pl.col("value").sign() * (magnitude * np.log1p(BUCKET)).exp()
     return ordered.with_row_index("sample").select(
@@ -168,7 +174,7 @@ def _stretches(samples: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
         "period_ns",
         "is_bucket",
         start_ns=pl.when("is_mean").then(measured_from).otherwise(ts),
-        end_ns=pl.when("is_mean").then(ts).otherwise(level_until),
+        end_ns=pl.when("is_mean").then(ts).when(is_level).then(level_until).otherwise(ts + 1),
         method=method.then(pl.lit(METHODS[1])).otherwise(pl.lit(METHODS[2])),
         value=pl.when("is_bucket").then(edge).otherwise("value"),
         sample_value="value",
@@ -176,7 +182,7 @@ def _stretches(samples: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pieces(samples: pl.DataFrame, frames: pl.DataFrame, found: Occupancy) -> pl.DataFrame:
-    """The time each sample shares with each window and state: ``step, state, sampled_ns`` and its columns."""
+    """The time each sample shares with each window and state: ``step, state, weight`` and its columns."""
     start, end = (samples[name].to_numpy() for name in ("start_ns", "end_ns"))
     spans = Spans.of(start, end, key=samples["device"].to_numpy())
     begin = frames["ts_ns"].to_numpy()
@@ -185,7 +191,7 @@ def _pieces(samples: pl.DataFrame, frames: pl.DataFrame, found: Occupancy) -> pl
     shared = _by_state(pieces, found)
     of_samples: pl.DataFrame = samples[row]
     of_windows = of_samples.with_columns(frames["step"].gather(pieces.key), **shared)
-    return _melted(of_windows, "sampled_ns").filter(pl.col("sampled_ns") > 0)
+    return _melted(of_windows, "weight").filter(pl.col("weight") > 0)
 
 
 def _by_state(pieces: Spans, found: Occupancy) -> dict[str, pl.Series]:
@@ -217,7 +223,7 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
         own.filter(pl.col("value").is_not_null())
         .group_by(*keys, "value")
         .agg(
-            pl.col("integral", "sample_count", "sampled_ns").sum(),
+            pl.col("integral", "sample_count", "weight").sum(),
             pl.col("min").min(),
             pl.col("max").max(),
             pl.col("is_bucket").any(),
@@ -227,14 +233,14 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
         by_value.sort("value")
         .group_by(keys)
         .agg(
-            mean=pl.col("integral").sum() / pl.col("sampled_ns").sum(),
+            mean=pl.col("integral").sum() / pl.col("weight").sum(),
             median=_quantile(1, 2),
             p95=_quantile(19, 20),
             min=pl.col("min").min(),
             max=pl.col("max").max(),
             quantile_error_ratio=pl.col("is_bucket").any().cast(pl.Float64) * BUCKET,
             sample_count=pl.col("sample_count").sum(),
-            sampled_ns=pl.col("sampled_ns").sum(),
+            weight=pl.col("weight").sum(),
         )
     )
     looked_at = (
@@ -243,21 +249,22 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
         .agg(pl.col("window_ns").sum(), pl.col("period_ns").max(), device_count=pl.col("owner").n_unique())
     )
     joined = looked_at.join(statistics, on=keys, how="left", nulls_equal=True)
-    ratio = pl.when(pl.col("window_ns") > 0).then(pl.col("sampled_ns") / pl.col("window_ns"))
+    sampled = pl.when(pl.col("method") != METHODS[2]).then("weight")
+    ratio = pl.when(pl.col("window_ns") > 0).then(sampled / pl.col("window_ns"))
     filled = joined.with_columns(
-        pl.col("sample_count", "sampled_ns").fill_null(0), pl.col("quantile_error_ratio").fill_null(0.0)
+        pl.col("sample_count", "weight").fill_null(0), pl.col("quantile_error_ratio").fill_null(0.0)
     )
-    return RESULT.frame(filled.with_columns(sampled_ratio=ratio)).sort(
+    return RESULT.frame(filled.with_columns(sampled_ns=sampled, sampled_ratio=ratio)).sort(
         *_METRIC, *_SPANS, pl.col("state").to_physical(), "method"
     )
 
 
 def _quantile(part: int, of: int) -> pl.Expr:
     """The least value at or below which the metric was for ``part / of`` of the time; rows ascend."""
-    reached = pl.col("sampled_ns").cum_sum() * of >= pl.col("sampled_ns").sum() * part
+    reached = pl.col("weight").cum_sum() * of >= pl.col("weight").sum() * part
     # within a bucket its mean stands for all, and is no further from any of them than the bucket is wide
     return (
-        (pl.when("is_bucket").then(pl.col("integral") / pl.col("sampled_ns")).otherwise("value"))
+        (pl.when("is_bucket").then(pl.col("integral") / pl.col("weight")).otherwise("value"))
         .filter(reached)
         .first()
     )
