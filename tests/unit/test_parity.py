@@ -83,7 +83,7 @@ COLLECTIVES = (
 
 
 FORMATS = ("nsys-sqlite", "nsys-parquetdir", "nsys-arrowdir", "nsys-arrow", "nsys-jsonlines")
-EVERY_FORMAT = "all-to-all over NCCL"
+EVERY_FORMAT = "hostile names"
 """The one workload that is written in every format; the others differ in their rows, not in how they lie."""
 
 OF_PEERS = (
