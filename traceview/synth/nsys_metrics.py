@@ -5,7 +5,8 @@ What a device does at an instant follows from the work that runs then, in thousa
 - *SMs Active*: the blocks of the running kernels over the SMs of the device, 100 % at most.
 - *DRAM Read* and *Write Bandwidth*: a share by category of the running work, 100 % at most together.
 - *NVLink RX* and *TX*: the bytes an exchange moves within the host, spread evenly from the last arrival to
-  the end, over 450 GB/s. So a rank that waits for others shows a running kernel and an idle link.
+  the end, over 450 GB/s, 100 % at most. So a rank that waits for others shows a running kernel and an idle
+  link.
 
 A sample is the mean over the period before its stamp, rounded to a whole percent as in real reports. The
 device's own counters see what the profiler's buffers lost: dropped rows change nothing here.
