@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ledger,
         load,
         load_runs,
+        mfu,
         overlap,
         stragglers,
     )
@@ -55,6 +56,7 @@ __all__ = [
     "ledger",
     "load",
     "load_runs",
+    "mfu",
     "overlap",
     "profile_steps",
     "stragglers",
