@@ -28,7 +28,7 @@ MEMORY_EVENTS = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 _AS_RECORDED = "as recorded"  # the unit of what nobody described
 _ALLOCATED, _FREED = 0, 1
 _VALUE = schema.COUNTERS.columns["value"].dtype
-_COLUMNS = ("device", "start", "end", "metric", "unit", "value")
+_COLUMNS = ("device", "start", "end", "metric", "unit", "value", "holds")
 
 
 def gpu_metrics(export: Export, owned: pl.DataFrame) -> pl.DataFrame:
@@ -53,6 +53,7 @@ def gpu_metrics(export: Export, owned: pl.DataFrame) -> pl.DataFrame:
             metric=pl.col("metricName").str.replace(r"\s*\[[^\]]*\]$", ""),
             unit=unit.fill_null(_AS_RECORDED),
             value=pl.col("value").cast(_VALUE),
+            holds=pl.lit("before"),
         )
         .sort("start", maintain_order=True)
     )
@@ -89,6 +90,7 @@ def _network(
             metric=pl.format("{}: {}", owner, metric).str.slice(0, _nsys_ids.MAX_NAME),
             unit=pl.when(pl.col("unit").str.len_chars() > 0).then("unit").otherwise(pl.lit(_AS_RECORDED)),
             value=pl.col("value").cast(_VALUE),
+            holds=pl.lit("before"),
         )
     )
 
@@ -144,10 +146,19 @@ def memory(events: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     )
     pool = ("device", "kind")
     held = judged.filter(pl.col("paired").all().over(pool)).with_columns(
-        metric=pl.format("Memory held ({})", "kind"), bytes=pl.col("change").cum_sum().over(pool)
+        metric=pl.format("Memory held ({})", "kind"),
+        bytes=pl.col("change").cum_sum().over(pool),
+        holds=pl.lit("after"),
     )
-    samples = pl.concat([judged, held]).sort("start", maintain_order=True)
+    moved = judged.with_columns(holds=pl.lit(None, pl.String))
+    samples = pl.concat([moved, held]).sort("start", maintain_order=True)
     told = samples.select(
-        "device", "start", "metric", end="start", unit=pl.lit("bytes"), value=pl.col("bytes").cast(_VALUE)
+        "device",
+        "start",
+        "metric",
+        "holds",
+        end="start",
+        unit=pl.lit("bytes"),
+        value=pl.col("bytes").cast(_VALUE),
     )
     return told.select(_COLUMNS), int((~judged["paired"]).sum())

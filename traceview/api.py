@@ -211,6 +211,11 @@ def hideability(
     return analyze(run, "hideability", by=by, steps=steps)
 
 
+def counters(run: Run, *, by: Sequence[str] = ("metric",), steps: Steps = "auto") -> Result:
+    """What memory, SMs, DRAM and links read, and what while communication was exposed. See `analyze`."""
+    return analyze(run, "counters", by=by, steps=steps)
+
+
 def mfu(run: Run, *, steps: Steps = "auto", **said: Any) -> Utilization:  # noqa: ANN401 - the fields of Asked
     """How much of the GPUs' peak ``run`` reaches; what is not known is withheld, with the reason.
 
