@@ -66,8 +66,12 @@ KEPT_HOST_PREFIXES = (
     "hybridep::",
     "_c10d_functional::",
     "symm_mem::",
+    "aten::item",
+    "aten::nonzero",
+    "aten::_local_scalar_dense",
 )
-"""Host operators that later stages read: phases, grouped-GEMM shapes, expert-parallel calls."""
+"""Host operators that later stages read: phases, grouped-GEMM shapes, expert-parallel calls, and those that
+make the host wait for a value of the device."""
 
 MODULE_PREFIX = "nn.Module: "
 
@@ -173,8 +177,9 @@ lists are still the text the profiler wrote."""
 def scan(stream: ByteStream, result: Scan) -> Iterator[Batch]:
     """Yields the kept events of a document as frames by table name; fills ``result`` on the way.
 
-    Tables: ``device``, ``launch``, ``annotation``, ``host``, ``comm``, ``sync``, ``counter``; every one has
-    ``name, pid, tid, ts_ns, dur_ns`` and the columns of its args. ``ts_ns`` excludes ``baseTimeNanoseconds``.
+    Tables: ``device``, ``launch``, ``annotation``, ``host``, ``comm``, ``sync``, ``overhead``, ``counter``; every
+    one has ``name, pid, tid, ts_ns, dur_ns`` and the columns of its args. ``ts_ns`` excludes
+    ``baseTimeNanoseconds``.
     """
     events = EventStream(stream, ExactDecoder())
     for chunk in events:
@@ -223,6 +228,7 @@ _TABLE_OF_CATEGORY: dict[str | None, str] = {
     "user_annotation": "annotation",
     "cuda_sync": "sync",
     "xpu_sync": "sync",
+    "overhead": "overhead",
     "python_function": "python",
     CounterEvent.cat: "counter",
 }
@@ -356,6 +362,7 @@ _BUILDERS: dict[str, Callable[[Sequence[Any]], pl.DataFrame]] = {
     "host": _host_columns,
     "comm": _comm_columns,
     "sync": _sync_columns,
+    "overhead": _annotation_columns,
     "counter": _counter_columns,
 }
 

@@ -122,6 +122,18 @@ def launches(export: Export, correlations: pl.DataFrame) -> pl.DataFrame:
     return kept.drop("named", "linked").sort("start", "end", maintain_order=True)
 
 
+def overheads(export: Export) -> pl.DataFrame:
+    """What the profiler itself did on the host: ``process, start, end`` and the columns of `OVERHEADS`."""
+    rows = export.table("PROFILER_OVERHEAD")
+    named = _nsys_ids.with_name(rows, "nameId", _nsys_ids.names(export, [rows["nameId"]]), alias="name")
+    return named.select(
+        "start",
+        "end",
+        process=_nsys_ids.process("globalTid"),
+        name=pl.col("name").fill_null("(unnamed overhead)"),
+    ).sort("start", "end", maintain_order=True)
+
+
 def syncs(export: Export) -> pl.DataFrame:
     """Waits of the host or of a stream: ``process, start, end`` and the columns of `SYNCS`."""
     rows = export.table("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")

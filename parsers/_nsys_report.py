@@ -36,6 +36,7 @@ class _Report:
     work: pl.DataFrame
     launches: pl.DataFrame
     syncs: pl.DataFrame
+    overheads: pl.DataFrame
     ranges: pl.DataFrame
     calls: pl.DataFrame
     notes: tuple[pl.DataFrame, ...]
@@ -74,7 +75,8 @@ def _read(export: Export) -> _Report:
     notes = [*_nsys_notes.of_report(export), *_nsys_notes.of_open_ranges(len(ranges.filter(unclosed)))]
     closed = ranges.with_columns(pl.when(unclosed).then(stamps.last_ns).otherwise("end").alias("end"))
     placed = {}
-    for what, frame in {"device": work, "launch": launches, "sync": syncs, "range": closed}.items():
+    found = {"device": work, "launch": launches, "sync": syncs, "range": closed}
+    for what, frame in (found | {"overhead": _nsys_device.overheads(export)}).items():
         placed[what], more = stamps.spans(frame, what, clock)
         notes += more
     return _Report(
@@ -84,6 +86,7 @@ def _read(export: Export) -> _Report:
         work=placed["device"],
         launches=placed["launch"],
         syncs=placed["sync"],
+        overheads=placed["overhead"],
         ranges=placed["range"],
         calls=_nsys_nccl.calls(export, placed["range"]),
         notes=tuple(notes),
@@ -104,6 +107,7 @@ def _trace(report: _Report, process: int, *, alone: bool) -> Trace:
         "ops": ops,
         "launches": schema.LAUNCHES.admit(launches),
         "syncs": schema.SYNCS.admit(report.syncs.filter(mine).with_columns(rank=number)),
+        "overheads": schema.OVERHEADS.admit(report.overheads.filter(mine).with_columns(rank=number)),
         **_annotations(ranges.with_columns(rank=number)),
         "comm_calls": _nsys_nccl.comm_calls(ops, launches, calls),
         "groups": schema.PARSED_GROUPS.empty(),
