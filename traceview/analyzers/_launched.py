@@ -12,6 +12,21 @@ if TYPE_CHECKING:
     from traceview.trace import Trace
 
 _GRAPH_LAUNCH = "GraphLaunch"
+_KEPT = (
+    "device",
+    "stream",
+    "ts_ns",
+    "dur_ns",
+    "kind",
+    "category",
+    "class",
+    "role",
+    "correlation",
+    "bytes",
+    "copy_kind",
+    "phase",
+    "layer",
+)
 _END = pl.col("ts_ns") + pl.col("dur_ns")
 _RETURN = pl.col("launch_ts_ns") + pl.col("launch_dur_ns")
 
@@ -20,7 +35,7 @@ def launched(trace: Trace) -> pl.DataFrame:
     """The `ops` of ``trace``, row by row, with their launch.
 
     Returns:
-        The columns of `OPS`, ``launch_pid, launch_tid, launch_dur_ns, launch_name`` and
+        `_KEPT` of the columns of `OPS`, ``launch_ts_ns, launch_pid, launch_tid`` and
 
         - ``end_ns``: end of the work.
         - ``launch_end_ns``: when the launching call returned.
@@ -30,7 +45,7 @@ def launched(trace: Trace) -> pl.DataFrame:
         - ``is_graph``: launched by a graph launch, or itself an opaque graph.
         - ``continues``: some work of the same call starts earlier.
     """
-    ops = with_launch(trace.table("ops").drop("launch_ts_ns"), trace.table("launches"))
+    ops = with_launch(trace.table("ops").select(_KEPT), trace.table("launches"))
     to_host = pl.col("copy_kind").cast(pl.String) == "DtoH"
     by_graph = pl.col("launch_name").cast(pl.String).str.contains(_GRAPH_LAUNCH, literal=True)
     known = ops.with_columns(
@@ -42,8 +57,8 @@ def launched(trace: Trace) -> pl.DataFrame:
     first = pl.col("ts_ns").min().over("correlation")
     return known.with_columns(
         issued_ns=pl.when("is_blocking_copy").then("launch_ts_ns").otherwise("launch_end_ns"),
-        continues=(pl.col("launch_ts_ns").is_not_null() & (pl.col("ts_ns") > first)),
-    )
+        continues=pl.col("launch_ts_ns").is_not_null() & (pl.col("ts_ns") > first),
+    ).drop("launch_dur_ns", "launch_name")
 
 
 def graph_calls(launches: pl.DataFrame) -> pl.DataFrame:

@@ -158,34 +158,46 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     known = with_trains(waits(trace, work), work)
     overheads = trace.tables.get("overheads", OVERHEADS.empty())
     labels = [name for name in options.columns(GRAINS) if name not in _WINDOW]
-    computes = work["class"].cast(pl.String).is_in(COMPUTE)
-    idle = _in_windows(_gaps.idle(work, frames, known, overheads), frames, work, known)
-    other = _in_windows(_gaps.busy_without(computes, work, frames, known, overheads), frames, work, known)
+    computes = work["class"].is_in(COMPUTE)
+    by_op = work.select(name for name in _OP_LABELS if name in labels)
+    idle = _in_windows(_gaps.idle(work, frames, known, overheads), frames, by_op)
+    other = _in_windows(_gaps.busy_without(computes, work, frames, known, overheads), frames, by_op)
     gaps = pl.concat([idle.with_columns(idle_ns="no_compute_ns"), other], how="diagonal")
     _check(trace, gaps, frames, found.measure(found.busy), found.measure(found.compute))
     rows = [
         pl.concat([frames.select(*_WINDOW, window_ns="dur_ns"), figures(trace, work, frames, found)], how="horizontal"),
-        _gap_rows(gaps, frames, labels),
+        _gap_rows(gaps, known, frames, labels),
         _wait_rows(known, frames, labels),
     ]
     return PARTIAL.frame(_bounded(pl.concat(rows, how="diagonal_relaxed")))
 
 
-def _in_windows(found: _gaps.Pieces, frames: pl.DataFrame, work: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """``window, no_compute_ns, cause`` and all labels, one row per piece of a gap in a window."""
+def _in_windows(found: _gaps.Pieces, frames: pl.DataFrame, by_op: pl.DataFrame) -> pl.DataFrame:
+    """Pieces of gaps by window, cause, wait and what labels ops.
+
+    Returns:
+        ``window, cause, wait`` (row), the columns of ``by_op``, ``no_compute_ns, gap_count, longest_ns``.
+    """
     begin = frames["ts_ns"].to_numpy()
     within = Spans.of(begin, begin + frames["dur_ns"].to_numpy(), key=frames["device"].to_numpy())
     parts, row = split(found.spans, within)
-    op, wait = (_rows(index[row]) for index in (found.op, found.wait))
-    return pl.DataFrame(
+    length = pl.col("no_compute_ns")
+    cut = pl.DataFrame(
         {
             "window": parts.key,
+            "cause": found.cause[row],
+            "wait": found.wait[row],
             "no_compute_ns": parts.durations(),
-            "cause": pl.Series(CAUSES, dtype=pl.Enum(CAUSES)).gather(found.cause[row]),
-            **{name: work[name].gather(op) for name in _OP_LABELS},
-            **{name: known[name].gather(wait) for name in LABELS},
         }
-    ).filter(pl.col("no_compute_ns") > 0)
+    )
+    labels = by_op[_rows(found.op[row])] if by_op.columns else by_op.clear()
+    sums = (
+        pl.concat([cut, labels], how="horizontal")
+        .filter(length > 0)
+        .group_by("window", "cause", "wait", *by_op.columns)
+        .agg(length.sum(), gap_count=pl.len(), longest_ns=length.max())
+    )
+    return sums.with_columns(pl.Series(CAUSES, dtype=pl.Enum(CAUSES)).gather(sums["cause"]).alias("cause"))
 
 
 def _rows(index: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pl.Series:
@@ -210,16 +222,15 @@ def _check(
             raise AssertionError(message)
 
 
-def _gap_rows(gaps: pl.DataFrame, frames: pl.DataFrame, labels: list[str]) -> pl.DataFrame:
+def _gap_rows(gaps: pl.DataFrame, known: pl.DataFrame, frames: pl.DataFrame, labels: list[str]) -> pl.DataFrame:
+    named = pl.concat([gaps, known.select(LABELS)[_rows(gaps["wait"].to_numpy())]], how="horizontal")
     late = pl.col("idle_ns").filter(pl.col("cause").cast(pl.String).is_in(HOST_CAUSES)).sum()
-    sums = (
-        gaps.group_by("window", *labels)
-        .agg(
-            pl.col("idle_ns", "no_compute_ns").sum(),
-            host_late_ns=late,
-            gap_count=pl.col("idle_ns").count(),
-            longest_ns=pl.col("idle_ns").max().fill_null(0),
-        )
+    idle = pl.col("idle_ns").is_not_null()
+    sums = named.group_by("window", *labels).agg(
+        pl.col("idle_ns", "no_compute_ns").sum(),
+        host_late_ns=late,
+        gap_count=pl.col("gap_count").filter(idle).sum(),
+        longest_ns=pl.col("longest_ns").filter(idle).max().fill_null(0),
     )
     return _of_windows(sums, frames)
 
