@@ -177,7 +177,16 @@ def _grid(rows: pl.DataFrame, window: str) -> Grid:
     keys = [name for name in (*_WINDOW_LEVEL, "cause", *_LABELS) if rows[name].count()]
     whole = bool(rows["queue_depth"].count())
     has_meaning = keys == ["cause"]
-    heads = [*keys, *(["meaning"] if has_meaning else []), "idle ms", "host late ms", "idle %", "gaps", "longest µs", "no compute ms"]
+    heads = [
+        *keys,
+        *(["meaning"] if has_meaning else []),
+        "idle ms",
+        "host late ms",
+        "idle %",
+        "gaps",
+        "longest µs",
+        "no compute ms",
+    ]
     heads += ["delay µs", "p95 µs", "queue", "empty %", "graph ops %"] if whole else []
     heads += ["waits", "wait ms"] if rows["sync_count"].sum() else []
     lines = tuple(
@@ -219,7 +228,9 @@ def _waits(evidence: Evidence) -> Iterator[Block]:
     for row in evidence.waits.head(WAIT_ROWS).iter_rows(named=True):
         where = [_short(row[name]) for name in ("sync", "operator", "range", "reason", "follows")]
         figures = [_number(row["sync_count"] / count), units.milliseconds(row["sync_wait_ns"] / count)]
-        lines.append((*where, *figures, units.milliseconds(row["idle_ns"] / count), units.size(row["copy_bytes"])))
+        lines.append(
+            (*where, *figures, units.milliseconds(row["idle_ns"] / count), units.size(row["copy_bytes"]))
+        )
     per = "rank and step" if evidence.window == "step" else "rank"
     heads = ("call", "operator", "range", "for", "then", "waits", "wait ms", "idle ms", "copy")
     yield Grid(f"where the host waits for the device, per {per}", heads, tuple(lines), label_count=5)

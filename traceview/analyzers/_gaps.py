@@ -92,9 +92,7 @@ class Pieces:
         )
 
 
-def idle(
-    work: pl.DataFrame, windows: pl.DataFrame, waits: pl.DataFrame, overheads: pl.DataFrame
-) -> Pieces:
+def idle(work: pl.DataFrame, windows: pl.DataFrame, waits: pl.DataFrame, overheads: pl.DataFrame) -> Pieces:
     """The stretches in which nothing runs, cut by cause.
 
     Args:
@@ -170,7 +168,9 @@ def _released(gaps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     launch = work.select(
         "stream", "launch_ts_ns", "launch_end_ns", "issued_ns", "launch_pid", "is_graph", "continues"
     )
-    ended = pl.concat([gaps, launch[gaps["op"]]], how="horizontal").sort("end_ns", maintain_order=True)
+    ended = pl.concat([gaps, launch.select(pl.all().gather(gaps["op"]))], how="horizontal").sort(
+        "end_ns", maintain_order=True
+    )
     ends = (
         work.filter(pl.col("dur_ns") > 0)
         .select(
@@ -199,7 +199,9 @@ def _with_cut(gaps: pl.DataFrame) -> pl.DataFrame:
     start, end = pl.col("start_ns"), pl.col("end_ns")
     latency = pl.when("is_graph").then(GRAPH_LATENCY_NS).otherwise(LATENCY_NS)
     fresh = end - pl.col("rel_ns") <= HANDOVER_NS
-    released = (fresh & ((pl.col("issued_ns") <= pl.col("rel_ns")) | pl.col("continues"))).fill_null(value=False)
+    released = (fresh & ((pl.col("issued_ns") <= pl.col("rel_ns")) | pl.col("continues"))).fill_null(
+        value=False
+    )
     ready = pl.col("launch_end_ns").clip(start, end)
     at_once = end - pl.col("launch_end_ns") <= latency
     cut = (
@@ -317,7 +319,9 @@ def with_trains(waits: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     )
     ordered = last_lead.sort("pid", "end_ns", maintain_order=True).with_row_index("row")
     anew = (pl.col("lead_ns") >= pl.col("end_ns").shift(1)).over("pid").fill_null(value=True)
-    anew = anew & pl.col("lead_ns").is_not_null() | (pl.col("pid") != pl.col("pid").shift(1)).fill_null(value=True)
+    anew = anew & pl.col("lead_ns").is_not_null() | (pl.col("pid") != pl.col("pid").shift(1)).fill_null(
+        value=True
+    )
     length = pl.when("stalls").then(pl.col("end_ns") - pl.col("ts_ns")).otherwise(0)
     return (
         ordered.with_columns(train=anew.cum_sum(), length_ns=length)

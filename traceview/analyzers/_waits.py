@@ -13,7 +13,7 @@ host drains the queue (``drain``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -78,24 +78,36 @@ def _outermost(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.filter((pl.col("ts_ns") >= reach).fill_null(value=True))
 
 
-def _asof(left: pl.DataFrame, right: pl.DataFrame, on: str, by: Sequence[str], **how: str) -> pl.DataFrame:
-    """``left`` with the nearest row of ``right`` in its process or thread; rows whose place is unknown stay."""
+def _asof(
+    left: pl.DataFrame,
+    right: pl.DataFrame,
+    on: str,
+    by: Sequence[str],
+    strategy: Literal["backward", "forward"],
+    *,
+    inclusive: bool = True,
+) -> pl.DataFrame:
+    """``left`` with the row of ``right`` launched last before (or first after) the instant ``on``."""
     keys = [pl.col(name).fill_null(-1) for name in by]
-    joined = left.with_columns(keys).sort(on, maintain_order=True).join_asof(
-        right.with_columns(keys).select(*by, pl.exclude(by)).sort("launch_ts_ns", maintain_order=True),
-        left_on=on,
-        right_on="launch_ts_ns",
-        by=list(by),
-        check_sortedness=False,  # it cannot be checked within groups
-        **how,
+    return (
+        left.with_columns(keys)
+        .sort(on, maintain_order=True)
+        .join_asof(
+            right.with_columns(keys),
+            left_on=on,
+            right_on="launch_ts_ns",
+            by=list(by),
+            strategy=strategy,
+            allow_exact_matches=inclusive,
+            check_sortedness=False,  # it cannot be checked within groups
+        )
     )
-    return joined
 
 
 def _with_stall(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Whether the last launch of the process before the return came before the wait, or is the wait."""
     starts = launches.select("launch_ts_ns", pid="launch_pid").with_columns(latest_ns="launch_ts_ns")
-    found = _asof(calls, starts, "end_ns", ("pid",), strategy="backward")
+    found = _asof(calls, starts, "end_ns", ("pid",), "backward", inclusive=False)
     stalls = (pl.col("latest_ns") <= pl.col("ts_ns")).fill_null(value=True)
     return found.with_columns(stalls=stalls).select(*calls.columns, "stalls")
 
@@ -111,8 +123,8 @@ def _with_neighbours(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFram
         follows=pl.col("category").cast(pl.String),
         moves_tokens=pl.col("category").cast(pl.String).is_in(_TOKEN_WORK) | pl.col("role").is_not_null(),
     )
-    found = _asof(calls, before, "ts_ns", _THREAD, strategy="backward")
-    found = _asof(found, after, "end_ns", ("pid",), strategy="forward")
+    found = _asof(calls, before, "ts_ns", _THREAD, "backward")
+    found = _asof(found, after, "end_ns", ("pid",), "forward")
     to_host = pl.col("copy_kind").cast(pl.String) == "DtoH"
     return found.with_columns(
         copy_bytes=pl.when(to_host).then("bytes"), device=pl.coalesce("device_after", "device_before")

@@ -85,7 +85,9 @@ RESULT = Table(
         "device": Column(pl.Int32(), "device; null when ranks are summed", nullable=True),
         "step": Column(pl.Int64(), "step; null for the whole window or when steps are summed", nullable=True),
         "cause": Column(pl.Enum(CAUSES), "what the device waits for; null when summed", nullable=True),
-        "sync": Column(pl.String(), "call in which the host waits; null for time no wait explains", nullable=True),
+        "sync": Column(
+            pl.String(), "call in which the host waits; null for time no wait explains", nullable=True
+        ),
         "reason": Column(pl.Enum(REASONS), "what the host waits for", nullable=True),
         "operator": Column(pl.String(), "operator around the wait", nullable=True),
         "range": Column(pl.String(), "innermost range around the wait", nullable=True),
@@ -103,7 +105,9 @@ RESULT = Table(
         "longest_ns": Column(_NS, "longest idle gap, or part of it with one cause", "ns"),
         "sync_count": Column(_NS, "waits of the host for the device"),
         "sync_wait_ns": Column(_NS, "their durations", "ns"),
-        "copy_bytes": Column(_NS, "largest copy to the host waited for; null if none", "bytes", nullable=True),
+        "copy_bytes": Column(
+            _NS, "largest copy to the host waited for; null if none", "bytes", nullable=True
+        ),
         "busy_ns": _time("something runs"),
         "op_count": _count("ops begun"),
         "launched_count": _count("of them, those with a recorded launch"),
@@ -114,7 +118,9 @@ RESULT = Table(
             "ns",
             nullable=True,
         ),
-        "delay_p95_ns": Column(_RATIO, f"95th percentile, in the same way{_NOT_BY_LABEL}", "ns", nullable=True),
+        "delay_p95_ns": Column(
+            _RATIO, f"95th percentile, in the same way{_NOT_BY_LABEL}", "ns", nullable=True
+        ),
         "queue_depth": Column(
             _RATIO, f"ops launched and not finished, mean over time{_NOT_BY_LABEL}", nullable=True
         ),
@@ -165,7 +171,10 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     gaps = pl.concat([idle.with_columns(idle_ns="no_compute_ns"), other], how="diagonal")
     _check(trace, gaps, frames, found.measure(found.busy), found.measure(found.compute))
     rows = [
-        pl.concat([frames.select(*_WINDOW, window_ns="dur_ns"), figures(trace, work, frames, found)], how="horizontal"),
+        pl.concat(
+            [frames.select(*_WINDOW, window_ns="dur_ns"), figures(trace, work, frames, found)],
+            how="horizontal",
+        ),
         _gap_rows(gaps, known, frames, labels),
         _wait_rows(known, frames, labels),
     ]
@@ -190,9 +199,9 @@ def _in_windows(found: _gaps.Pieces, frames: pl.DataFrame, by_op: pl.DataFrame) 
             "no_compute_ns": parts.durations(),
         }
     )
-    labels = by_op[_rows(found.op[row])] if by_op.columns else by_op.clear()
+    op = _rows(found.op[row])
     sums = (
-        pl.concat([cut, labels], how="horizontal")
+        cut.with_columns(by_op[name].gather(op) for name in by_op.columns)
         .filter(length > 0)
         .group_by("window", "cause", "wait", *by_op.columns)
         .agg(length.sum(), gap_count=pl.len(), longest_ns=length.max())
@@ -222,8 +231,11 @@ def _check(
             raise AssertionError(message)
 
 
-def _gap_rows(gaps: pl.DataFrame, known: pl.DataFrame, frames: pl.DataFrame, labels: list[str]) -> pl.DataFrame:
-    named = pl.concat([gaps, known.select(LABELS)[_rows(gaps["wait"].to_numpy())]], how="horizontal")
+def _gap_rows(
+    gaps: pl.DataFrame, known: pl.DataFrame, frames: pl.DataFrame, labels: list[str]
+) -> pl.DataFrame:
+    wait = _rows(gaps["wait"].to_numpy())
+    named = gaps.with_columns(known[name].gather(wait) for name in LABELS)
     late = pl.col("idle_ns").filter(pl.col("cause").cast(pl.String).is_in(HOST_CAUSES)).sum()
     idle = pl.col("idle_ns").is_not_null()
     sums = named.group_by("window", *labels).agg(
@@ -248,7 +260,9 @@ def _wait_rows(known: pl.DataFrame, frames: pl.DataFrame, labels: list[str]) -> 
     window = np.where(window >= 0, window, innermost(within, device[rows], start))
     placed = known[rows].with_columns(pl.Series("window", window)).filter(pl.col("window") >= 0)
     own = [name for name in labels if name in LABELS]
-    named = placed.with_columns(cause=pl.lit("host_blocked", pl.Enum(CAUSES))) if "cause" in labels else placed
+    named = (
+        placed.with_columns(cause=pl.lit("host_blocked", pl.Enum(CAUSES))) if "cause" in labels else placed
+    )
     keys = [*own, *(["cause"] if "cause" in labels else [])]
     sums = named.group_by("window", *keys).agg(
         sync_count=pl.len(),
@@ -267,11 +281,11 @@ def _bounded(rows: pl.DataFrame) -> pl.DataFrame:
     """``rows`` with at most `WAITS_KEPT` kinds of waits of this rank, the rest as `OTHERS`."""
     if "sync" not in rows.columns or rows.select(LABELS).n_unique() <= WAITS_KEPT:
         return rows
-    cost = rows.drop_nulls("sync").group_by(LABELS).agg(
-        pl.col("idle_ns").sum(), pl.col("sync_wait_ns").sum()
-    )
-    kept = cost.sort("idle_ns", "sync_wait_ns", *LABELS, descending=True).head(WAITS_KEPT).select(
-        *LABELS, is_kept=True
+    cost = rows.drop_nulls("sync").group_by(LABELS).agg(pl.col("idle_ns").sum(), pl.col("sync_wait_ns").sum())
+    kept = (
+        cost.sort("idle_ns", "sync_wait_ns", *LABELS, descending=True)
+        .head(WAITS_KEPT)
+        .select(*LABELS, is_kept=True)
     )
     marked = rows.join(kept, on=LABELS, how="left", nulls_equal=True, maintain_order="left")
     other = pl.col("sync").is_not_null() & pl.col("is_kept").is_null()

@@ -139,9 +139,7 @@ def _labels(timeline: Timeline, rows: NDArray[np.int64]) -> tuple[list[str], lis
     return waiting, working
 
 
-def _figures(
-    pieces: Counter[frozenset[str]], counts: Counter[str], idle: Counter[str]
-) -> dict[str, Any]:
+def _figures(pieces: Counter[frozenset[str]], counts: Counter[str], idle: Counter[str]) -> dict[str, Any]:
     """One window's figures from its pieces."""
     comm = {kinds: [kind.split()[1:] for kind in kinds if kind.startswith("comm ")] for kinds in pieces}
 
