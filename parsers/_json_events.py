@@ -177,8 +177,8 @@ lists are still the text the profiler wrote."""
 def scan(stream: ByteStream, result: Scan) -> Iterator[Batch]:
     """Yields the kept events of a document as frames by table name; fills ``result`` on the way.
 
-    Tables: ``device``, ``launch``, ``annotation``, ``host``, ``comm``, ``sync``, ``overhead``, ``counter``; every
-    one has ``name, pid, tid, ts_ns, dur_ns`` and the columns of its args. ``ts_ns`` excludes
+    Tables: ``device``, ``launch``, ``annotation``, ``host``, ``comm``, ``sync``, ``overhead``, ``counter``;
+    every one has ``name, pid, tid, ts_ns, dur_ns`` and the columns of its args. ``ts_ns`` excludes
     ``baseTimeNanoseconds``.
     """
     events = EventStream(stream, ExactDecoder())

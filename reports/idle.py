@@ -1,4 +1,4 @@
-"""The page of ``traceview idle``: what idle devices wait for, how far hosts are ahead, and where they wait."""
+"""The page of ``traceview idle``: what idle devices wait for, how far hosts lead, and where they wait."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 ROWS, WAIT_ROWS = 24, 8
 NAME_LETTERS = 48
+_LATENCY, _GRAPH_LATENCY, _HANDOVER = map(units.duration, (LATENCY_NS, GRAPH_LATENCY_NS, HANDOVER_NS))
 METHOD = (
-    f"the op that ends a gap tells: its launch returned at most {units.duration(LATENCY_NS)} before it (a graph's: "
-    f"{units.duration(GRAPH_LATENCY_NS)}), or what held it ended at most {units.duration(HANDOVER_NS)} before"
+    f"the op that ends a gap tells: its launch returned at most {_LATENCY} before it (a graph's: "
+    f"{_GRAPH_LATENCY}), or what held it ended at most {_HANDOVER} before"
 )
 MEANINGS = {
     "launch_starved": "the host launches late",

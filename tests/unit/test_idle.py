@@ -16,11 +16,12 @@ import traceview as tv
 from traceview.analyzers._gaps import CAUSES, HANDOVER_NS, HOST_CAUSES, LATENCY_NS
 from traceview.analyzers.idle import ANALYSIS, OTHERS, WAITS_KEPT
 from traceview.contracts import Options
-from traceview.schema import HOST_OPS, LAUNCHES, OPS, OVERHEADS, RANGES, STEPS
+from traceview.schema import HOST_OPS, LAUNCHES, OPS, OVERHEADS, RANGES, STEPS, Table
 from traceview.synth import PRESETS, simulate, write
 from traceview.trace import Facts, Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from traceview.run import Run
@@ -29,7 +30,7 @@ Row = dict[str, Any]
 CALL = 3_000
 
 
-def op(  # noqa: PLR0913 - the columns of an op and of its call
+def op(
     start: int,
     length: int,
     *,
@@ -62,12 +63,12 @@ def wait(start: int, length: int, *, name: str = "cudaStreamSynchronize", tid: i
     return {"ts_ns": start, "dur_ns": length, "name": name, "tid": tid}
 
 
-def trace(  # noqa: PLR0913 - the tables of a trace
+def trace(
     rows: list[Row],
     waits: list[Row] | None = None,
     *,
     overheads: list[tuple[int, int]] | None = None,
-    ranges: list[tuple[int, int, str, str | None]] | None = None,
+    ranges: Sequence[tuple[int, int, str, str | None]] = (),
     operators: list[tuple[int, int, str]] | None = None,
     steps: list[tuple[int, int, int]] | None = None,
     rank: int = 0,
@@ -75,7 +76,8 @@ def trace(  # noqa: PLR0913 - the tables of a trace
     """One rank; ranges are (start, length, name, part), steps (number, start, length)."""
     here = {"rank": rank, "pid": 1, "tid": 1}
     categories = {"compute": "gemm", "comm": "all_to_all", "copy": "memory"}
-    ops, launches = [], []
+    ops: list[Row] = []
+    launches: list[Row] = []
     for number, row in enumerate(rows):
         link = row["correlation"] or 1000 + number
         is_copy = row["class"] == "copy"
@@ -111,9 +113,9 @@ def trace(  # noqa: PLR0913 - the tables of a trace
     spans = [
         here
         | {"ts_ns": start, "dur_ns": length, "name": name, "raw_name": name, "kind": "other", "part": part}
-        for start, length, name, part in ranges or []
+        for start, length, name, part in ranges
     ]
-    named = [
+    named: list[Row] = [
         here | {"ts_ns": start, "dur_ns": length, "name": name} for start, length, name in operators or []
     ]
     own = [
@@ -121,7 +123,7 @@ def trace(  # noqa: PLR0913 - the tables of a trace
         for start, length in overheads or []
     ]
 
-    def table(schema: Any, found: list[Row]) -> pl.DataFrame:  # noqa: ANN401 - a Table
+    def table(schema: Table, found: list[Row]) -> pl.DataFrame:
         return schema.frame(pl.DataFrame(found, infer_schema_length=None)) if found else schema.empty()
 
     tables = {
@@ -181,7 +183,7 @@ def test_a_long_gap_before_work_launched_in_time_is_unexplained() -> None:
 
 
 def test_a_gap_beside_a_graph_replay_may_hold_nodes_nobody_recorded() -> None:
-    graph = {"by": "cudaGraphLaunch", "launch": 0, "correlation": 7}
+    graph: Row = {"by": "cudaGraphLaunch", "launch": 0, "correlation": 7}
     made = trace([op(5_000, 10_000, **graph), op(90_000, 10_000, **graph), op(150_000, 1, launch=10_000)])
     assert causes(made) == {"graph_unseen": 75_000 + 50_000}
 
@@ -341,50 +343,54 @@ def test_kinds_of_waits_are_bounded_and_their_sums_are_kept() -> None:
 def told(rows: list[Row], waits: list[Row], overheads: list[tuple[int, int]]) -> Counter[str]:
     """Idle ns by cause between the first start and the last end, after the text of `_gaps`, gap by gap."""
     found: Counter[str] = Counter()
-    solid = sorted((row for row in rows if row["dur_ns"]), key=lambda row: (row["ts_ns"], row["launch"]))
-    lost_until: list[tuple[int, int, int]] = []
-    for row in sorted(waits, key=lambda row: (row["ts_ns"], -row["dur_ns"])):
-        begin, end = row["ts_ns"], row["ts_ns"] + row["dur_ns"]
-        if lost_until and begin < max(until for _, until, _ in lost_until):
-            continue
-        stalls = not any(begin < other["launch"] < end for other in rows)
-        lost_until.append((begin, end, end - begin if stalls else 0))
-    leads = sorted(row["launch"] for row in rows if row["ts_ns"] - row["launch"] - row["call"] > LATENCY_NS)
-    gaps = []
-    reach = solid[0]["ts_ns"] if solid else 0
+    solid = sorted(rows, key=lambda row: (row["ts_ns"], row["launch"]))
+    late = []
+    reach = solid[0]["ts_ns"]
     for row in solid:
         if row["ts_ns"] > reach:
-            gaps.append((reach, row["ts_ns"], row))
+            cause, cut = told_of_gap(solid, reach, row)
+            found[cause] += row["ts_ns"] - cut
+            late.append((row["launch"], list(range(reach, cut))))
         reach = max(reach, row["ts_ns"] + row["dur_ns"])
-    late = []
-    for start, end, row in gaps:
-        returned = row["launch"] + row["call"]
-        ended = [other for other in solid if other["ts_ns"] + other["dur_ns"] == start]
-        own = [other for other in ended if other["stream"] == row["stream"]]
-        if end - start <= HANDOVER_NS and returned <= start:
-            by = own or ended
-            if (by if own else [max(ended, key=lambda other: other["ts_ns"])])[-1]["class"] == "comm":
-                found["blocking"] += end - start
-            else:
-                found["turnaround" if own else "dependency_stalled"] += end - start
-            continue
-        cut = end if end - returned <= LATENCY_NS else min(max(returned, start), end)
-        found["unexplained"] += end - cut
-        late.append((row["launch"], [moment for moment in range(start, cut)]))
+    leads = [row["launch"] for row in rows if row["ts_ns"] - row["launch"] - row["call"] > LATENCY_NS]
+    lost = told_of_waits(rows, waits)
     owed, used = 0, 0
     for launch, moments in sorted(late, key=lambda part: part[0]):
-        while used < len(lost_until) and lost_until[used][1] <= launch:
-            begin, _, length = lost_until[used]
-            if used and any(lost_until[used - 1][1] <= lead < begin for lead in leads):
+        while used < len(lost) and lost[used][1] <= launch:
+            begin, _, length = lost[used]
+            if used and any(lost[used - 1][1] <= lead < begin for lead in leads):
                 owed = 0
             owed, used = owed + length, used + 1
         clean = [m for m in moments if not any(s <= m < s + d for s, d in overheads)]
-        found["profiler"] += len(moments) - len(clean)
         paid = min(owed, len(clean))
         owed -= paid
-        found["host_blocked"] += paid
-        found["launch_starved"] += len(clean) - paid
+        found.update(profiler=len(moments) - len(clean), host_blocked=paid, launch_starved=len(clean) - paid)
     return +found
+
+
+def told_of_gap(solid: list[Row], start: int, row: Row) -> tuple[str, int]:
+    """Why the op that ends a gap did not start earlier, from when on it was not the host."""
+    end, returned = row["ts_ns"], row["launch"] + row["call"]
+    ended = [other for other in solid if other["ts_ns"] + other["dur_ns"] == start]
+    own = [other for other in ended if other["stream"] == row["stream"]]
+    if end - start <= HANDOVER_NS and returned <= start:
+        before = max(own or ended, key=lambda other: other["ts_ns"])
+        if before["class"] == "comm":
+            return "blocking", start
+        return ("turnaround" if own else "dependency_stalled"), start
+    return "unexplained", end if end - returned <= LATENCY_NS else min(max(returned, start), end)
+
+
+def told_of_waits(rows: list[Row], waits: list[Row]) -> list[tuple[int, int, int]]:
+    """Start and end of each outermost wait, and the lead it takes away."""
+    found: list[tuple[int, int, int]] = []
+    for row in sorted(waits, key=lambda row: (row["ts_ns"], -row["dur_ns"])):
+        begin, end = row["ts_ns"], row["ts_ns"] + row["dur_ns"]
+        if found and begin < max(until for _, until, _ in found):
+            continue
+        stalls = not any(begin < other["launch"] < end for other in rows)
+        found.append((begin, end, end - begin if stalls else 0))
+    return found
 
 
 SHORT = 40  # thousands of ns; everything is on a grid of 1 µs so that edges meet often
@@ -416,7 +422,7 @@ def recordings(draw: st.DrawFn) -> tuple[list[Row], list[Row], list[tuple[int, i
     return rows, waits, overheads
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(recordings())
 def test_idle_time_by_cause_is_what_the_text_says(
     found: tuple[list[Row], list[Row], list[tuple[int, int]]],
@@ -427,6 +433,7 @@ def test_idle_time_by_cause_is_what_the_text_says(
     assert made is None or causes(made) == told(solid, waits, overheads)
 
 
+@settings(max_examples=40)
 @given(recordings())
 def test_queue_and_identities_hold_ns_by_ns(
     found: tuple[list[Row], list[Row], list[tuple[int, int]]],
@@ -463,7 +470,7 @@ def test_a_gap_between_steps_belongs_to_the_windows_it_lies_in() -> None:
 
 
 def test_delays_count_each_launch_once() -> None:
-    graph = {"by": "cudaGraphLaunch", "launch": 0, "correlation": 9}
+    graph: Row = {"by": "cudaGraphLaunch", "launch": 0, "correlation": 9}
     rows = [op(20_000, 1_000, **graph), op(50_000, 1_000, **graph), op(60_000, 1_000, launch=50_000)]
     [row] = answer([trace(rows)])
     assert (row["delay_median_ns"], row["delay_p95_ns"]) == (15_000, 20_000)
@@ -551,10 +558,10 @@ def test_waits_last_as_long_as_in_the_generator(made: dict[str, tuple[Run, Row]]
                 (line.span_end_ns[row] - line.span_start_ns[row]).sum()
             )
     waits = tv.idle(made["ep8-item-sync"][0], by=("sync",)).frame
-    is_item = pl.col("operator") == "aten::item"
-    assert waits.filter(is_item)["sync_wait_ns"].sum() == lasted["item"]
-    assert waits.filter(is_item)["range"].to_list() == ["moe.router"]
-    others = waits.filter(~is_item.fill_null(value=False) & (pl.col("sync") == "cudaStreamSynchronize"))
+    item = pl.col("operator") == "aten::item"
+    assert waits.filter(item)["sync_wait_ns"].sum() == lasted["item"]
+    assert waits.filter(item)["range"].to_list() == ["moe.router"]
+    others = waits.filter(~item.fill_null(value=False) & (pl.col("sync") == "cudaStreamSynchronize"))
     assert others["sync_wait_ns"].sum() == lasted["other"]
 
 

@@ -19,10 +19,10 @@ end came last before that one's start is the one that may have *released* it. Ev
 - ``launch_unknown``: the op that ends the gap has no recorded launch.
 - ``window_edge``: no recorded op ends the gap.
 
-Where a late launch and a handover both fit, it was a handover. Where the call returns inside the gap and the work begins later than an empty queue takes, the gap is cut at
-the return. `LATENCY_NS` and `HANDOVER_NS` are wide of what traces of A100, H800 and H100 show: 90 % of starts
-on an idle device come within 3 µs to 10 µs of the call's return; 99 % of handovers on one stream take 4 µs, and those
-between streams up to 11 µs.
+Where a late launch and a handover both fit, it was a handover. Where the call returns inside the gap and the
+work begins later than an empty queue takes, the gap is cut at the return. The thresholds are wide of what
+traces of A100, H800 and H100 show: 90 % of kernels on an idle device start within 3 to 10 µs of the return of
+their call, graphs within 250 µs; 99 % of handovers on one stream take 4 µs, between streams up to 11 µs.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _depths(work: pl.DataFrame, windows: pl.DataFrame) -> list[pl.Series]:
 
 
 def _graph_launches(trace: Trace, work: pl.DataFrame, windows: pl.DataFrame) -> Ints:
-    """Graph launches of each window, each where its first work starts; without recorded work, where it is called.
+    """Graph launches of each window, each where its first work starts, or else where it is called.
 
     Where the whole recording is one window, it has them all.
     """

@@ -83,11 +83,9 @@ def _asof(
     right: pl.DataFrame,
     on: str,
     by: Sequence[str],
-    strategy: Literal["backward", "forward"],
-    *,
-    inclusive: bool = True,
+    strategy: Literal["backward", "forward"] = "backward",
 ) -> pl.DataFrame:
-    """``left`` with the row of ``right`` launched last before (or first after) the instant ``on``."""
+    """``left`` with the row of ``right`` launched last up to (or first from) the instant ``on``."""
     keys = [pl.col(name).fill_null(-1) for name in by]
     return (
         left.with_columns(keys)
@@ -98,7 +96,6 @@ def _asof(
             right_on="launch_ts_ns",
             by=list(by),
             strategy=strategy,
-            allow_exact_matches=inclusive,
             check_sortedness=False,  # it cannot be checked within groups
         )
     )
@@ -107,7 +104,8 @@ def _asof(
 def _with_stall(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Whether the last launch of the process before the return came before the wait, or is the wait."""
     starts = launches.select("launch_ts_ns", pid="launch_pid").with_columns(latest_ns="launch_ts_ns")
-    found = _asof(calls, starts, "end_ns", ("pid",), "backward", inclusive=False)
+    last = calls.with_columns(last_ns=pl.col("end_ns") - 1)  # what is launched at the return is not within
+    found = _asof(last, starts, "last_ns", ("pid",))
     stalls = (pl.col("latest_ns") <= pl.col("ts_ns")).fill_null(value=True)
     return found.with_columns(stalls=stalls).select(*calls.columns, "stalls")
 
@@ -123,7 +121,7 @@ def _with_neighbours(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFram
         follows=pl.col("category").cast(pl.String),
         moves_tokens=pl.col("category").cast(pl.String).is_in(_TOKEN_WORK) | pl.col("role").is_not_null(),
     )
-    found = _asof(calls, before, "ts_ns", _THREAD, "backward")
+    found = _asof(calls, before, "ts_ns", _THREAD)
     found = _asof(found, after, "end_ns", ("pid",), "forward")
     to_host = pl.col("copy_kind").cast(pl.String) == "DtoH"
     return found.with_columns(

@@ -79,7 +79,7 @@ def _ratio(what: str) -> Column:
 
 RESULT = Table(
     "idle",
-    "Idle time of the devices by cause, and how far the hosts are ahead; idle_ns adds up to that of breakdown.",
+    "Idle time of devices by cause, and how far hosts are ahead; idle_ns adds up to that of breakdown.",
     {
         "rank": Column(pl.Int32(), "global rank; null when ranks are summed", nullable=True),
         "device": Column(pl.Int32(), "device; null when ranks are summed", nullable=True),
@@ -325,8 +325,8 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
         idle_ratio=_share("idle_ns", "window_ns"), host_late_ratio=_share("host_late_ns", "window_ns")
     )
     names = [pl.col(name).cast(pl.String) for name in (*LABELS, "phase")]
-    order = ("rank", "device", "step", -pl.col("idle_ns"), -pl.col("no_compute_ns"), "cause", "layer", *names)
-    return RESULT.frame(shares).sort(order)
+    cost = (-pl.col("idle_ns"), -pl.col("no_compute_ns"))
+    return RESULT.frame(shares).sort("rank", "device", "step", *cost, "cause", "layer", *names)
 
 
 def _with_figures(totals: pl.DataFrame) -> pl.DataFrame:

@@ -42,7 +42,7 @@ _FUSED_WHEN_COMPACT = ("norm", "elementwise", "route_permute", "quantize", "memo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Issue:
-    """Work that has been launched: its call, as a row of `Timeline.spans`; when it can start, and what held it."""
+    """Work that has been launched: its call (a row of `Timeline.spans`), its start, and what held it back."""
 
     call: int
     start: NDArray[np.int64]

@@ -80,8 +80,8 @@ class DeviceOp:
         exchange: Communication call it carries out, as a row of `Timeline.exchanges`; None for local work.
         node: Graph and node within it that launched it; None for a launch of its own.
         ranks: Ranks that ran it, shape (ranks,); None for all.
-        held_by: What its start waited for last, per rank: the ``host`` that launched it, its own ``stream``, an
-            ``event`` of another stream, or ``peers``.
+        held_by: What its start waited for last, per rank: the ``host`` that launched it, its own ``stream``,
+            an ``event`` of another stream, or ``peers``.
     """
 
     kernel: Kernel
