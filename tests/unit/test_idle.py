@@ -74,7 +74,7 @@ def trace(
     rank: int = 0,
 ) -> Trace:
     """One rank; ranges are (start, length, name, part), steps (number, start, length)."""
-    here = {"rank": rank, "pid": 1, "tid": 1}
+    here: Row = {"rank": rank, "pid": 1, "tid": 1}
     categories = {"compute": "gemm", "comm": "all_to_all", "copy": "memory"}
     ops: list[Row] = []
     launches: list[Row] = []
@@ -110,7 +110,7 @@ def trace(
         }
         for step, start, length in steps or []
     ]
-    spans = [
+    spans: list[Row] = [
         here
         | {"ts_ns": start, "dur_ns": length, "name": name, "raw_name": name, "kind": "other", "part": part}
         for start, length, name, part in ranges
