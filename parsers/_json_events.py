@@ -75,8 +75,12 @@ KEPT_HOST_PREFIXES = (
     "hybridep::",
     "_c10d_functional::",
     "symm_mem::",
+    "aten::item",
+    "aten::nonzero",
+    "aten::_local_scalar_dense",
 )
-"""Host operators that later stages read: phases, grouped-GEMM shapes, expert-parallel calls."""
+"""Host operators that later stages read: phases, grouped-GEMM shapes, expert-parallel calls, and those that
+make the host wait for a value of the device."""
 
 MODULE_PREFIX = "nn.Module: "
 
@@ -201,9 +205,9 @@ lists are still the text the profiler wrote."""
 def scan(stream: ByteStream, result: Scan, *, every_operator: bool = False) -> Iterator[Batch]:
     """Yields the kept events of a document as frames by table name; fills ``result`` on the way.
 
-    Tables: ``device``, ``launch``, ``annotation``, ``host``, ``comm``, ``sync``, ``counter``, ``memory``;
-    every one but the last two has ``name, pid, tid, ts_ns, dur_ns`` and the columns of its args. ``ts_ns``
-    excludes ``baseTimeNanoseconds``.
+    Tables: ``device``, ``launch``, ``annotation``, ``host``, ``comm``, ``sync``, ``overhead``, ``counter``,
+    ``memory``; every one but the last two has ``name, pid, tid, ts_ns, dur_ns`` and the columns of its args.
+    ``ts_ns`` excludes ``baseTimeNanoseconds``.
     With ``every_operator`` the table ``operator`` holds all host operators, and ``host`` is not made.
     """
     events = EventStream(stream, ExactDecoder())
@@ -266,6 +270,7 @@ _TABLE_OF_CATEGORY: dict[str | None, str] = {
     "user_annotation": "annotation",
     "cuda_sync": "sync",
     "xpu_sync": "sync",
+    "overhead": "overhead",
     "python_function": "python",
     CounterEvent.cat: "counter",
     InstantEvent.cat: "instant",
@@ -434,6 +439,7 @@ _BUILDERS: dict[str, Callable[[Sequence[Any]], pl.DataFrame]] = {
     "operator": _operator_columns,
     "comm": _comm_columns,
     "sync": _sync_columns,
+    "overhead": _annotation_columns,
     "counter": _counter_columns,
     "memory": _memory_columns,
 }

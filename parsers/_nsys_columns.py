@@ -88,6 +88,7 @@ TABLES: Mapping[str, ExportTable] = {
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": _table(
         needs="start end globalPid", **_optional("deviceId streamId correlationId syncType")
     ),
+    "PROFILER_OVERHEAD": _table(needs="start end globalTid", **_optional("nameId")),
     "CUPTI_ACTIVITY_KIND_RUNTIME": _table(needs="start end globalTid nameId", **_optional("correlationId")),
     "NVTX_EVENTS": _table(
         needs="start eventType globalTid",

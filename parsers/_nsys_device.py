@@ -143,6 +143,18 @@ def _unversioned(names: pl.Series) -> pl.Series:
     return names.replace_strict(different, plain, return_dtype=NAMES)
 
 
+def overheads(export: Export) -> pl.DataFrame:
+    """What the profiler itself did on the host: ``process, start, end`` and the columns of `OVERHEADS`."""
+    rows = export.table("PROFILER_OVERHEAD")
+    named = _nsys_ids.with_name(rows, "nameId", _nsys_ids.names(export, [rows["nameId"]]), alias="name")
+    return named.select(
+        "start",
+        "end",
+        process=_nsys_ids.process("globalTid"),
+        name=pl.col("name").fill_null("(unnamed overhead)"),
+    ).sort("start", "end", maintain_order=True)
+
+
 def syncs(export: Export) -> pl.DataFrame:
     """Waits of the host or of a stream: ``process, start, end`` and the columns of `SYNCS`."""
     rows = export.table("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
@@ -155,9 +167,3 @@ def syncs(export: Export) -> pl.DataFrame:
         name=_label("syncType", _SYNC_KINDS).fill_null("Sync").cast(NAMES),
         correlation=_nonzero("correlationId"),
     ).sort("start", "end", maintain_order=True)
-
-
-def overhead(export: Export) -> pl.DataFrame:
-    """When nsys itself kept threads busy: ``process, start, end``."""
-    rows = export.table("PROFILER_OVERHEAD")
-    return rows.select("start", "end", process=_nsys_ids.process("globalTid"))

@@ -21,8 +21,14 @@ DEFAULT_DOMAIN = "default"
 NCCL_DOMAIN = "NCCL"
 _NCCL_CALL = r"^nccl[A-Z]"
 
-KEPT_OPERATORS = ("aten::_grouped_mm", "aten::_scaled_grouped_mm")
-"""ATen operators whose shapes later stages read."""
+KEPT_OPERATORS = (
+    "aten::_grouped_mm",
+    "aten::_scaled_grouped_mm",
+    "aten::item",
+    "aten::nonzero",
+    "aten::_local_scalar_dense",
+)
+"""ATen operators that later stages read: for their shapes, or since the host waits in them."""
 
 # PyTorch's emit_nvtx appends running numbers, which would make every name unique
 _NUMBERED = r"^(.*?), (?:seq|op_id) = "

@@ -37,10 +37,10 @@ class _Report:
     work: pl.DataFrame
     launches: pl.DataFrame
     syncs: pl.DataFrame
+    overheads: pl.DataFrame
     ranges: pl.DataFrame
     calls: pl.DataFrame
     memory: pl.DataFrame
-    overhead: pl.DataFrame
     notes: tuple[pl.DataFrame, ...]
 
     def processes(self) -> list[int]:
@@ -80,7 +80,7 @@ def _read(export: Export) -> _Report:
     closed = ranges.with_columns(pl.when(unclosed).then(stamps.last_ns).otherwise("end").alias("end"))
     placed = {}
     frames = {"device": work, "launch": launches, "sync": syncs, "range": closed}
-    for what, frame in (frames | {"overhead": _nsys_device.overhead(export)}).items():
+    for what, frame in (frames | {"overhead": _nsys_device.overheads(export)}).items():
         placed[what], more = stamps.spans(frame, what, clock)
         notes += more
     return _Report(
@@ -90,10 +90,10 @@ def _read(export: Export) -> _Report:
         work=placed["device"],
         launches=placed["launch"],
         syncs=placed["sync"],
+        overheads=placed["overhead"],
         ranges=placed["range"],
         calls=_nsys_nccl.calls(export, placed["range"]),
         memory=_nsys_counters.memory_events(export),
-        overhead=placed["overhead"],
         notes=tuple(notes),
     )
 
@@ -112,13 +112,14 @@ def _trace(report: _Report, process: int, *, alone: bool) -> Trace:
         "ops": ops,
         "launches": schema.LAUNCHES.admit(launches),
         "syncs": schema.SYNCS.admit(report.syncs.filter(mine).with_columns(rank=number)),
+        "overheads": schema.OVERHEADS.admit(report.overheads.filter(mine).with_columns(rank=number)),
         **_annotations(ranges.with_columns(rank=number)),
         "comm_calls": _nsys_nccl.comm_calls(ops, launches, calls),
         "groups": schema.PARSED_GROUPS.empty(),
         "devices": schema.DEVICES.admit(devices.with_columns(rank=number)),
     }
     notes = [*report.notes, *_nsys_notes.of_process(export, work, launches, calls)]
-    notes += _nsys_notes.of_overhead(report.overhead.filter(mine), work)
+    notes += _nsys_notes.of_overhead(report.overheads.filter(mine), work)
     counted, more = _counters(
         report, process, devices.filter(pl.col("device").is_in(ops["device"].implode()))
     )

@@ -51,7 +51,7 @@ class Kineto:
     name = "kineto"
     description = "PyTorch profiler (Kineto) Chrome trace: .json, also .gz, .zst or .zip"
     url = "https://docs.pytorch.org/docs/stable/profiler.html"
-    version = 4
+    version = 5
 
     def sniff(self, source: Source) -> bool:
         """JSON of any kind: what it is if not Kineto's is said by `parse`."""
@@ -133,6 +133,7 @@ def _trace(source: Source, found: Scan, raw: Batch, damage: str | None) -> Trace
         "ranges": _ranges(trusted.get("annotation"), number),
         "host_ops": _host_ops(trusted.get("host"), number),
         "syncs": pl.concat([_syncs(trusted.get("sync"), number), waits]),
+        "overheads": _overheads(trusted.get("overhead"), number),
         "comm_calls": comm_calls(ops, launches, trusted.get("comm"), groups),
         "groups": groups,
         "devices": devices,
@@ -378,6 +379,17 @@ def _syncs(sync: pl.DataFrame | None, rank: int) -> pl.DataFrame:
     name = pl.coalesce(pl.col("sync_kind").cast(pl.String), pl.col("name").cast(pl.String))
     stream = pl.when(pl.col("stream") >= 0).then("stream")
     return schema.SYNCS.admit(sync.with_columns(rank=pl.lit(rank), name=name, stream=stream))
+
+
+_DRIVER_OVERHEAD = r"(?i)lazy|command buffer|driver"
+"""Overheads that CUPTI reports and that are there without a profiler."""
+
+
+def _overheads(overhead: pl.DataFrame | None, rank: int) -> pl.DataFrame:
+    if overhead is None:
+        return schema.OVERHEADS.empty()
+    own = ~pl.col("name").cast(pl.String).str.contains(_DRIVER_OVERHEAD)
+    return schema.OVERHEADS.admit(overhead.filter(own).with_columns(rank=pl.lit(rank)))
 
 
 def _counters(counter: pl.DataFrame | None) -> Iterator[pl.DataFrame]:

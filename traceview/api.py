@@ -199,6 +199,11 @@ def expert_load(run: Run, *, by: Sequence[str] = ("layer",), steps: Steps = "aut
     return analyze(run, "experts", by=by, steps=steps)
 
 
+def idle(run: Run, *, by: Sequence[str] = ("cause",), steps: Steps = "auto") -> Result:
+    """Why devices idle, and how far the hosts are ahead; see `traceview.analyzers.idle`."""
+    return analyze(run, "idle", by=by, steps=steps)
+
+
 def interference(run: Run, *, by: Sequence[str] = ("category",), steps: Steps = "auto") -> Result:
     """What overlap costs the kernels that communication runs beside. See `analyze`."""
     return analyze(run, "interference", by=by, steps=steps)

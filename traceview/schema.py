@@ -374,6 +374,17 @@ SYNCS = Table(
     },
 )
 
+OVERHEADS = Table(
+    "overheads",
+    "One row per stretch in which the profiler itself kept the host busy: buffer flushes, instrumentation.",
+    {
+        "rank": _rank(),
+        "ts_ns": _ts("the overhead"),
+        "dur_ns": _dur("the overhead"),
+        "name": Column(_NAME, "what the profiler did"),
+    },
+)
+
 COUNTERS = Table(
     "counters",
     "One row per counter sample.",
@@ -460,6 +471,7 @@ TABLES: dict[str, Table] = {
         HOST_OPS,
         LAUNCHES,
         SYNCS,
+        OVERHEADS,
         COUNTERS,
         GROUPS,
         DEVICES,

@@ -149,6 +149,8 @@ class Workload:
         overlap: ``none`` keeps dispatch and combine on the critical path; ``shared`` runs the shared expert
             beside them; ``1f1b`` runs one microbatch's forward beside its predecessor's backward.
         graphs: Each forward and each backward is replayed as one graph.
+        host_slowdown: Factor by which all hosts are slower between launches; 1 changes nothing.
+        router_item: The router reads one number back to the host, as ``tensor.item()`` does.
         gather_parameters: All-gather the updated parameters after the optimizer (ZeRO).
         expert_imbalance: Standard deviation of the experts' log popularity; 0 forces balance.
         jitter: Relative standard deviation of kernel and host times.
@@ -184,6 +186,8 @@ class Workload:
     dispatch_dtype: Literal["BFloat16", "Float8_e4m3fn"] = "BFloat16"
     overlap: Overlap = "none"
     graphs: bool = False
+    host_slowdown: float = 1.0
+    router_item: bool = False
     gather_parameters: bool = True
     expert_imbalance: float = 0.3
     jitter: float = 0.02
@@ -202,6 +206,7 @@ class Workload:
             _require(getattr(self, name) in get_args(choices), f"{name} is one of {get_args(choices)}")
         self._check_grids()
         self._check_defects()
+        _require(self.host_slowdown > 0, "host_slowdown must be positive")
         _require(self.top_k <= self.experts, "top_k cannot exceed experts")
         _require(self.overlap != "1f1b" or self.microbatches > 1, "overlap 1f1b needs two microbatches")
         _require(self.overlap != "1f1b" or self.pipeline_parallel == 1, "overlap 1f1b needs a single stage")
