@@ -60,6 +60,11 @@ KINETO_CATEGORIES = frozenset(
 
 KEPT_HOST_PREFIXES = (
     "autograd::engine::evaluate_function",
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::_scaled_mm",
     "aten::_grouped_mm",
     "aten::_scaled_grouped_mm",
     "deepep::",
@@ -67,7 +72,7 @@ KEPT_HOST_PREFIXES = (
     "_c10d_functional::",
     "symm_mem::",
 )
-"""Host operators that later stages read: phases, grouped-GEMM shapes, expert-parallel calls."""
+"""Host operators that later stages read: phases, shapes of matrix products, expert-parallel calls."""
 
 MODULE_PREFIX = "nn.Module: "
 
@@ -122,6 +127,7 @@ class ShapeArgs(msgspec.Struct, gc=False):
     """Arguments of a kept host operator."""
 
     shapes: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Input Dims")
+    dtypes: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Input type")
 
 
 class SyncArgs(msgspec.Struct, gc=False):
@@ -302,10 +308,18 @@ def _annotation_columns(events: Sequence[Any]) -> pl.DataFrame:
 
 
 def _host_columns(events: Sequence[Any]) -> pl.DataFrame:
-    shapes = [
-        bytes(a.shapes)[:MAX_NAME].decode("utf-8", "replace") or None for a in _decode_args(events, ShapeArgs)
-    ]
-    return pl.DataFrame(_common(events) | {"shapes": pl.Series(shapes, dtype=pl.String)})
+    args = _decode_args(events, ShapeArgs)
+    texts = {
+        "shapes": [_raw_text(a.shapes) for a in args],
+        "dtypes": [_raw_text(a.dtypes) for a in args],
+    }
+    return pl.DataFrame(
+        _common(events) | {name: pl.Series(values, dtype=pl.String) for name, values in texts.items()}
+    )
+
+
+def _raw_text(value: msgspec.Raw) -> str | None:
+    return bytes(value)[:MAX_NAME].decode("utf-8", "replace") or None
 
 
 def _comm_columns(events: Sequence[Any]) -> pl.DataFrame:

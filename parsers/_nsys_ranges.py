@@ -21,7 +21,15 @@ DEFAULT_DOMAIN = "default"
 NCCL_DOMAIN = "NCCL"
 _NCCL_CALL = r"^nccl[A-Z]"
 
-KEPT_OPERATORS = ("aten::_grouped_mm", "aten::_scaled_grouped_mm")
+KEPT_OPERATORS = (
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::_scaled_mm",
+    "aten::_grouped_mm",
+    "aten::_scaled_grouped_mm",
+)
 """ATen operators whose shapes later stages read."""
 
 # PyTorch's emit_nvtx appends running numbers, which would make every name unique

@@ -1,9 +1,9 @@
-"""Durations of many ranks in little space: what median and 95th percentile over all ranks are taken from.
+"""Durations and sizes of many ranks in little space: what quantiles over all ranks are taken from.
 
-A rank hands over, per label, its distinct durations and how often each occurs. Up to `EXACT_VALUES` of them
-are kept as they are; a label with more is rounded to `BITS` significant bits, which moves a value by at most
-`ERROR`. So quantiles over any number of ranks are exact, or off by a known share. Counts, sums and extremes
-never come from here; they are always exact.
+A rank hands over, per label, its distinct values and how often each occurs. A rank with up to `EXACT_TOTAL` of
+them, and any label with up to `EXACT_VALUES`, keeps them as they are; other labels are rounded to `BITS`
+significant bits, which moves a value by at most `ERROR`. So quantiles over any number of ranks are exact, or
+off by a known share. Counts, sums and extremes never come from here; they are always exact.
 """
 
 from __future__ import annotations
@@ -20,49 +20,85 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-EXACT_VALUES = 512
+    from traceview.intervals import Floats, Ints
+
+EXACT_VALUES, EXACT_TOTAL = 512, 1 << 14
 BITS = 9
 ERROR = 2.0**-BITS
-"""Largest relative error of a rounded duration: half a bin, 0.2 %."""
+"""Largest relative error of a rounded value: half a bin, 0.2 %."""
 
 METHODS = ("exact", "rounded")
-_LENGTHS = pl.List(pl.Int64())
-
-PARTIAL = {
-    "values_ns": Column(_LENGTHS, "distinct durations, ascending; rounded if there are many", "ns"),
-    "counts": Column(_LENGTHS, "how often each occurs"),
-    "is_rounded": Column(pl.Boolean(), "whether the durations are rounded"),
-}
-"""Columns of a partial that hold a distribution."""
-
-RESULT = {
-    "median_ns": Column(pl.Float64(), "median duration over all ranks", "ns", nullable=True),
-    "p95_ns": Column(pl.Float64(), "95th percentile, linearly interpolated", "ns", nullable=True),
-    "quantile_method": Column(
-        pl.Enum(METHODS), "exact; or rounded: median and p95 within 0.2 %, all else is exact", nullable=True
-    ),
-}
-"""Columns of a result that `quantiles` fills."""
+_LIST = pl.List(pl.Int64())
 
 
-def distributions(durations: pl.DataFrame, keys: Sequence[str], column: str = "dur_ns") -> pl.DataFrame:
-    """One row per value of ``keys`` with the columns of `PARTIAL`: its ``column`` as a distribution."""
-    distinct = durations.group_by(*keys, pl.col(column).alias("value")).agg(count=pl.len().cast(pl.Int64))
-    many = (pl.len() > EXACT_VALUES).over(keys) if keys else pl.len() > EXACT_VALUES
-    judged = distinct.with_columns(is_rounded=many)
-    value = np.where(judged["is_rounded"].to_numpy(), _rounded(judged["value"].to_numpy()), judged["value"])
+def partial_columns(*measures: str) -> dict[str, Column]:
+    """Columns of a partial that hold the distributions of ``measures``, such as "ns" or "bytes"."""
+    return {
+        f"{name}_{measure}": Column(kind, doc, nullable=True)
+        for measure in measures
+        for name, kind, doc in (
+            ("values", _LIST, "distinct values, ascending; rounded if there are many"),
+            ("counts", _LIST, "how often each occurs"),
+            ("rounded", pl.Boolean(), "whether the values are rounded"),
+        )
+    }
+
+
+def result_columns(*measures: str, what: str) -> dict[str, Column]:
+    """Columns of a result that `quantiles` fills; ``what`` says of what they are."""
+    unit = {measure: measure.rpartition("_")[2] for measure in measures}
+    return {
+        name: column
+        for measure in measures
+        for name, column in {
+            f"median_{measure}": Column(pl.Float64(), f"median {what}", unit[measure], nullable=True),
+            f"p95_{measure}": Column(
+                pl.Float64(), "95th percentile of them, linearly interpolated", unit[measure], nullable=True
+            ),
+        }.items()
+    } | {
+        "quantile_method": Column(
+            pl.Enum(METHODS), "exact; or rounded: median and p95 within 0.2 %, all else is exact", nullable=True
+        )
+    }
+
+
+def distributions(rows: pl.DataFrame, keys: Sequence[str], **columns: str) -> pl.DataFrame:
+    """One row per value of ``keys``, with its distributions.
+
+    Args:
+        rows: What to distribute; nulls are left out.
+        keys: At least one column.
+        columns: Column of ``rows`` by measure, as in ``ns="dur_ns"``.
+    """
+    found = rows.select(keys).unique(maintain_order=True)
+    for measure, column in columns.items():
+        one = _distribution(rows.drop_nulls(column), keys, measure, column)
+        found = found.join(one, on=list(keys), how="left", nulls_equal=True)
+    return found
+
+
+def _distribution(rows: pl.DataFrame, keys: Sequence[str], measure: str, column: str) -> pl.DataFrame:
+    distinct = rows.group_by(*keys, pl.col(column).alias("value")).agg(count=pl.len().cast(pl.Int64))
+    many = (pl.len() > EXACT_VALUES).over(keys) & pl.lit(len(distinct) > EXACT_TOTAL)
+    judged = distinct.with_columns(many=many)
+    value = judged["value"].to_numpy()
+    kept = np.where(judged["many"].to_numpy(), _rounded(value), value)
     return (
-        judged.with_columns(pl.Series("value", value, pl.Int64))
-        .group_by(*keys, "value", "is_rounded")
-        .agg(pl.col("count").sum())
+        judged.with_columns(pl.Series("value", kept, pl.Int64))
+        .group_by(*keys, "value")
+        .agg(pl.col("count").sum(), pl.col("many").any())
         .sort("value")
-        .group_by(*(keys or [pl.lit(0).alias("all")]), maintain_order=True)
-        .agg(values_ns="value", counts="count", is_rounded=pl.col("is_rounded").any())
-        .select(*keys, *PARTIAL)
+        .group_by(keys, maintain_order=True)
+        .agg(
+            pl.col("value").alias(f"values_{measure}"),
+            pl.col("count").alias(f"counts_{measure}"),
+            pl.col("many").any().alias(f"rounded_{measure}"),
+        )
     )
 
 
-def _rounded(value: NDArray[np.int64]) -> NDArray[np.int64]:
+def _rounded(value: Ints) -> Ints:
     """Each value as the middle of its bin: `BITS` significant bits, the lowest ones cut off."""
     _, length = np.frexp(value.astype(np.float64))
     cut = np.maximum(length.astype(np.int64) - BITS, 0)
@@ -70,56 +106,62 @@ def _rounded(value: NDArray[np.int64]) -> NDArray[np.int64]:
     return ((value >> cut) << cut) + middle
 
 
-def quantiles(partials: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """One row per value of ``keys`` with the columns of `RESULT`, over all rows of ``partials``.
+def quantiles(partials: pl.DataFrame, keys: Sequence[str], *measures: str) -> pl.DataFrame:
+    """One row per value of ``keys``, with the `result_columns` of ``measures`` over all rows of it.
 
     Args:
-        partials: Rows with ``keys`` and the columns of `PARTIAL`.
-        keys: Grain of the answer; at least one column.
+        partials: Rows with ``keys`` and the `partial_columns` of ``measures``.
+        keys: At least one column.
+        measures: What to take quantiles of.
     """
-    listed = partials.select(*keys, *PARTIAL)
-    found = listed.group_by(keys).agg(is_rounded=pl.col("is_rounded").any()).with_row_index("group")
-    merged = (
-        listed.drop("is_rounded")
-        .explode("values_ns", "counts")
-        .drop_nulls("values_ns")
-        .join(found, on=list(keys), how="left", nulls_equal=True)
-        .group_by("group", "values_ns")
-        .agg(pl.col("counts").sum())
-        .sort("group", "values_ns")
-    )
-    group, value, count = (merged[name].to_numpy() for name in ("group", "values_ns", "counts"))
-    size = np.zeros(len(found), np.int64)
-    np.add.at(size, group, count)
-    running = np.cumsum(count)
-    method = pl.when("is_rounded").then(pl.lit(METHODS[1])).otherwise(pl.lit(METHODS[0]))
-    before = np.cumsum(size) - size
+    rounded = pl.any_horizontal(pl.col(f"rounded_{measure}").any() for measure in measures)
+    found = partials.group_by(keys).agg(rounded=rounded).with_row_index("group")
+    shares: dict[str, Floats] = {}
+    for measure in measures:
+        group, value, count = _merged(partials, found, keys, measure)
+        size = np.zeros(len(found), np.int64)
+        np.add.at(size, group, count)
+        for name, share in (("median", 0.5), ("p95", 0.95)):
+            shares[f"{name}_{measure}"] = _at(share, value, np.cumsum(count), size)
+    any_value = np.logical_or.reduce([~np.isnan(values) for values in shares.values()])
+    method = pl.when("rounded").then(pl.lit(METHODS[1])).otherwise(pl.lit(METHODS[0]))
     return found.select(
         *keys,
-        pl.Series("median_ns", _at(0.5, value, running, before, size)).fill_nan(None),
-        pl.Series("p95_ns", _at(0.95, value, running, before, size)).fill_nan(None),
-        quantile_method=pl.when(pl.Series(size > 0)).then(method).cast(pl.Enum(METHODS)),
+        *(pl.Series(name, values).fill_nan(None) for name, values in shares.items()),
+        quantile_method=pl.when(pl.Series(any_value)).then(method).cast(pl.Enum(METHODS)),
     )
 
 
-def _at(
-    share: float,
-    value: NDArray[np.int64],
-    running: NDArray[np.int64],
-    before: NDArray[np.int64],
-    size: NDArray[np.int64],
-) -> NDArray[np.float64]:
+def _merged(
+    partials: pl.DataFrame, found: pl.DataFrame, keys: Sequence[str], measure: str
+) -> tuple[Ints, Ints, Ints]:
+    """Group, value and count of the distributions of all rows, by group and value."""
+    values, counts = f"values_{measure}", f"counts_{measure}"
+    merged = (
+        partials.select(*keys, values, counts)
+        .explode(values, counts)
+        .drop_nulls(values)
+        .join(found, on=list(keys), how="left", nulls_equal=True)
+        .group_by("group", values)
+        .agg(pl.col(counts).sum())
+        .sort("group", values)
+    )
+    group, value, count = (merged[name].cast(pl.Int64).to_numpy() for name in ("group", values, counts))
+    return group, value, count
+
+
+def _at(share: float, value: Ints, running: Ints, size: NDArray[np.int64]) -> Floats:
     """The quantile ``share`` of each group; NaN for an empty one.
 
     Args:
         share: 0..1.
         value: Distinct values by group, ascending.
         running: Running sum of how often each occurs.
-        before: How many come before each group.
-        size: How many each group has.
+        size: How many values each group has.
     """
     place = share * np.maximum(size - 1, 0)
     low = np.floor(place).astype(np.int64)
+    before = np.cumsum(size) - size
     last = max(len(value) - 1, 0)
     padded = value if len(value) else np.zeros(1, np.int64)
     first, second = (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from traceview.analyzers import _distribution
+from traceview.analyzers import _distribution, _moe_parts
 from traceview.analyzers._occupancy import occupancy
 from traceview.analyzers._placed import RANGE, around_launch, begun
 from traceview.analyzers._windows import windows
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from traceview.trace import Trace
 
 _NS = pl.Int64()
-LABELS = ("category", "name", "layer", "phase", "module", "range")
+LABELS = ("category", "name", "layer", "phase", "module", "range", "moe_part", "is_moe")
 GRAINS = {"rank": ("rank", "device"), "step": ("step",)} | {label: (label,) for label in LABELS}
 _SPANS, _ALL = ("rank", "device", "step"), "all"
 
@@ -45,6 +45,8 @@ RESULT = Table(
             for name in ("category", "name", "layer", "phase", "module")
         },
         "range": RANGE,
+        "moe_part": _moe_parts.PART,
+        "is_moe": _moe_parts.IS_MOE,
         "kernel_count": Column(_NS, "kernels that start in the windows"),
         "total_ns": Column(_NS, "their summed durations", "ns"),
         "sum_ratio": Column(
@@ -54,9 +56,10 @@ RESULT = Table(
         "busy_ratio": Column(
             pl.Float64(), "of the time in which the device does anything; null if it never does", nullable=True
         ),
+        "window_ratio": Column(pl.Float64(), "busy / window; null for an empty window", nullable=True),
         "min_ns": Column(_NS, "shortest; null without a kernel", "ns", nullable=True),
         "max_ns": Column(_NS, "longest; null without a kernel", "ns", nullable=True),
-        **_distribution.RESULT,
+        **_distribution.result_columns("ns", what="duration over all ranks"),
         "rank_count": Column(_NS, "ranks with such a kernel"),
         "window_ns": Column(_NS, "time looked at", "ns"),
         "window_count": Column(_NS, "windows (rank × device × step) looked at"),
@@ -68,7 +71,7 @@ PARTIAL = Table(
     "kernels",
     "Sums and a distribution per device, step if asked for, and label; with `window_ns`, what was looked at.",
     {name: RESULT.columns[name] for name in (*_SPANS, *LABELS, *_SUMS, "min_ns", "max_ns")}
-    | {name: Column(c.dtype, c.doc, c.unit, nullable=True) for name, c in _distribution.PARTIAL.items()}
+    | _distribution.partial_columns("ns")
     | {
         "window_ns": Column(_NS, "time looked at; null in a row of kernels", "ns", nullable=True),
         "window_count": Column(_NS, "windows looked at; null in a row of kernels", nullable=True),
@@ -86,7 +89,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     keys = [*(name for name in _SPANS if name in asked), *labels]
     frames = windows(trace, options)
     found = occupancy(trace, frames)
-    ops = trace.table("ops")
+    ops = trace.table("ops").with_columns(_moe_parts.part()).with_columns(_moe_parts.is_moe())
     if "range" in labels:
         ops = ops.with_columns(around_launch(trace))
     kernels = ops.with_row_index("op_row").filter(pl.col("kind").is_in(["kernel", "graph"]))
@@ -98,7 +101,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
         min_ns=pl.col("dur_ns").min(),
         max_ns=pl.col("dur_ns").max(),
     )
-    rows = _joined(_distribution.distributions(starting, keys), sums, keys)
+    rows = _joined(_distribution.distributions(starting, keys, ns="dur_ns"), sums, keys)
     rows = rows.join(_busy(kernels, found, frames, keys), on=keys, how="full", nulls_equal=True, coalesce=True)
     looked_at = (
         frames.with_columns(pl.Series("busy_ns", found.measure(found.busy)))
@@ -157,12 +160,14 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
     for other, on in (
         (whole, [_ALL, *spans]),
         (every, [_ALL, *spans]),
-        (_distribution.quantiles(kernels, [_ALL, *keys]), [_ALL, *keys]),
+        (_distribution.quantiles(kernels, [_ALL, *keys], "ns"), [_ALL, *keys]),
     ):
         sums = _joined(sums, other, on)
     figures = RESULT.frame(
         sums.with_columns(
-            sum_ratio=_ratio("total_ns", "all_total_ns"), busy_ratio=_ratio("busy_ns", "all_busy_ns")
+            sum_ratio=_ratio("total_ns", "all_total_ns"),
+            busy_ratio=_ratio("busy_ns", "all_busy_ns"),
+            window_ratio=_ratio("busy_ns", "window_ns"),
         )
     )
     texts = [pl.col(name).cast(pl.String) for name in LABELS]
