@@ -23,10 +23,13 @@ if TYPE_CHECKING:
         expert_load,
         hideability,
         interference,
+        kernels,
         ledger,
         load,
         load_runs,
         overlap,
+        ranges,
+        roofline,
         stragglers,
     )
     from traceview.errors import TraceViewError
@@ -46,10 +49,13 @@ __all__ = [
     "expert_load",
     "hideability",
     "interference",
+    "kernels",
     "ledger",
     "load",
     "load_runs",
     "overlap",
+    "ranges",
+    "roofline",
     "stragglers",
 ]
 

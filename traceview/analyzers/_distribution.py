@@ -34,7 +34,7 @@ _LIST = pl.List(pl.Int64())
 def partial_columns(*measures: str) -> dict[str, Column]:
     """Columns of a partial that hold the distributions of ``measures``, such as "ns" or "bytes"."""
     return {
-        f"{name}_{measure}": Column(kind, doc, nullable=True)
+        f"{measure}_{name}": Column(kind, doc, nullable=True)
         for measure in measures
         for name, kind, doc in (
             ("values", _LIST, "distinct values, ascending; rounded if there are many"),
@@ -58,7 +58,9 @@ def result_columns(*measures: str, what: str) -> dict[str, Column]:
         }.items()
     } | {
         "quantile_method": Column(
-            pl.Enum(METHODS), "exact; or rounded: median and p95 within 0.2 %, all else is exact", nullable=True
+            pl.Enum(METHODS),
+            "exact; or rounded: median and p95 within 0.2 %, all else is exact",
+            nullable=True,
         )
     }
 
@@ -91,9 +93,9 @@ def _distribution(rows: pl.DataFrame, keys: Sequence[str], measure: str, column:
         .sort("value")
         .group_by(keys, maintain_order=True)
         .agg(
-            pl.col("value").alias(f"values_{measure}"),
-            pl.col("count").alias(f"counts_{measure}"),
-            pl.col("many").any().alias(f"rounded_{measure}"),
+            pl.col("value").alias(f"{measure}_values"),
+            pl.col("count").alias(f"{measure}_counts"),
+            pl.col("many").any().alias(f"{measure}_rounded"),
         )
     )
 
@@ -114,7 +116,7 @@ def quantiles(partials: pl.DataFrame, keys: Sequence[str], *measures: str) -> pl
         keys: At least one column.
         measures: What to take quantiles of.
     """
-    rounded = pl.any_horizontal(pl.col(f"rounded_{measure}").any() for measure in measures)
+    rounded = pl.any_horizontal(pl.col(f"{measure}_rounded").any() for measure in measures)
     found = partials.group_by(keys).agg(rounded=rounded).with_row_index("group")
     shares: dict[str, Floats] = {}
     for measure in measures:
@@ -136,7 +138,7 @@ def _merged(
     partials: pl.DataFrame, found: pl.DataFrame, keys: Sequence[str], measure: str
 ) -> tuple[Ints, Ints, Ints]:
     """Group, value and count of the distributions of all rows, by group and value."""
-    values, counts = f"values_{measure}", f"counts_{measure}"
+    values, counts = f"{measure}_values", f"{measure}_counts"
     merged = (
         partials.select(*keys, values, counts)
         .explode(values, counts)

@@ -126,7 +126,9 @@ def product(name: str, shapes: str, dtypes: str) -> Product | None:
     return Product(text, flops, traffic, precision, groups, rows)
 
 
-_Shape = tuple[str, float, int, int | None, int | None]  # text, operations, elements of the result, groups, rows
+_Shape = tuple[
+    str, float, int, int | None, int | None
+]  # text, operations, elements of the result, groups, rows
 
 
 def _plain(a: list[int], b: list[int], packed: int) -> _Shape | None:

@@ -44,9 +44,7 @@ RESULT = Table(
         "total_ns": Column(_N, "their summed durations", "ns"),
         "bytes": Column(_N, "their bytes; null if none was recorded", "bytes", nullable=True),
         "unsized_count": Column(_N, "of them, those whose size was not recorded"),
-        "gb_per_s": Column(
-            pl.Float64(), "bytes over duration, decimal GB/s; null if unknown", nullable=True
-        ),
+        "gb_per_s": Column(pl.Float64(), "bytes over duration, decimal GB/s; null if unknown", nullable=True),
         "min_ns": Column(_N, "shortest", "ns", nullable=True),
         "max_ns": Column(_N, "longest", "ns", nullable=True),
         "min_bytes": Column(_N, "smallest", "bytes", nullable=True),

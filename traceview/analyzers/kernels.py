@@ -54,7 +54,9 @@ RESULT = Table(
         ),
         "busy_ns": Column(_NS, "time inside the windows in which one of them runs (union)", "ns"),
         "busy_ratio": Column(
-            pl.Float64(), "of the time in which the device does anything; null if it never does", nullable=True
+            pl.Float64(),
+            "of the time in which the device does anything; null if it never does",
+            nullable=True,
         ),
         "window_ratio": Column(pl.Float64(), "busy / window; null for an empty window", nullable=True),
         "min_ns": Column(_NS, "shortest; null without a kernel", "ns", nullable=True),
@@ -102,7 +104,9 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
         max_ns=pl.col("dur_ns").max(),
     )
     rows = _joined(_distribution.distributions(starting, keys, ns="dur_ns"), sums, keys)
-    rows = rows.join(_busy(kernels, found, frames, keys), on=keys, how="full", nulls_equal=True, coalesce=True)
+    rows = rows.join(
+        _busy(kernels, found, frames, keys), on=keys, how="full", nulls_equal=True, coalesce=True
+    )
     looked_at = (
         frames.with_columns(pl.Series("busy_ns", found.measure(found.busy)))
         .group_by(name for name in keys if name in _SPANS)

@@ -55,7 +55,10 @@ RESULT = Table(
     {
         "rank": Column(pl.Int32(), "global rank; null when ranks are summed", nullable=True),
         "step": Column(pl.Int64(), "step; null when steps are summed or unknown", nullable=True),
-        **{name: Column(RANGES.columns[name].dtype, RANGES.columns[name].doc, nullable=True) for name in LABELS},
+        **{
+            name: Column(RANGES.columns[name].dtype, RANGES.columns[name].doc, nullable=True)
+            for name in LABELS
+        },
         "range_count": Column(_N, "ranges"),
         "launching_count": Column(_N, "ranges that hold device work"),
         "op_count": Column(_N, "device ops held, each once"),
@@ -65,13 +68,26 @@ RESULT = Table(
         "device_ns": Column(_N, "time in which work held by the label runs (union)", "ns"),
         "own_ns": Column(_N, "the same of the work that no other range lies closer around", "ns"),
         "max_host_ns": Column(_N, "longest on the host", "ns", nullable=True),
-        "max_projected_ns": Column(_N, "longest from first start to last end; null without work", "ns", nullable=True),
-        "max_device_ns": Column(_N, "longest union of one range's work; null without work", "ns", nullable=True),
+        "max_projected_ns": Column(
+            _N, "longest from first start to last end; null without work", "ns", nullable=True
+        ),
+        "max_device_ns": Column(
+            _N, "longest union of one range's work; null without work", "ns", nullable=True
+        ),
         **_distribution.result_columns(*MEASURES, what="per range; without work there is none"),
         "rank_count": Column(_N, "ranks with such a range"),
     },
 )
-_SUMS = ("range_count", "launching_count", "op_count", "own_op_count", "host_ns", "projected_ns", "device_ns", "own_ns")
+_SUMS = (
+    "range_count",
+    "launching_count",
+    "op_count",
+    "own_op_count",
+    "host_ns",
+    "projected_ns",
+    "device_ns",
+    "own_ns",
+)
 _MAXIMA = tuple(f"max_{measure}" for measure in MEASURES)
 PARTIAL = Table(
     "ranges",
@@ -93,12 +109,16 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     ranges = _in_steps(everything, trace, options)
     held = enclosed(ranges, launches, on=("pid", "tid"))
     labels = ranges.select(keys).unique(maintain_order=True).with_row_index("label")
-    label = ranges.select(keys).join(labels, on=keys, how="left", nulls_equal=True, maintain_order="left")["label"]
+    label = ranges.select(keys).join(labels, on=keys, how="left", nulls_equal=True, maintain_order="left")[
+        "label"
+    ]
     code = label.cast(pl.Int64).to_numpy()
     inner = enclosing(everything, launches, on=("pid", "tid"))
     own = pl.DataFrame({"range": inner.cast(pl.UInt32)}).with_row_index("op_row").drop_nulls()
     own = own.join(ranges.select("range", label=label), on="range", how="inner")
-    merged = union(Spans(code, held.first, held.stop))  # in places of the launch order: each op once per label
+    merged = union(
+        Spans(code, held.first, held.stop)
+    )  # in places of the launch order: each op once per label
     op, stretch = held.rows(merged.start, merged.end)
     each = _of_ranges(ranges, held, work)
     rows = (
@@ -117,7 +137,10 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
         pl.Series("op_count", counts),
         pl.Series("own_op_count", np.bincount(own["label"].to_numpy(), minlength=len(labels))),
         pl.Series("device_ns", _busy(work, op, merged.key[stretch], len(labels))),
-        pl.Series("own_ns", _busy(work, own["op_row"].to_numpy(), own["label"].cast(pl.Int64).to_numpy(), len(labels))),
+        pl.Series(
+            "own_ns",
+            _busy(work, own["op_row"].to_numpy(), own["label"].cast(pl.Int64).to_numpy(), len(labels)),
+        ),
     )
     spread = _distribution.distributions(
         each.with_columns(ranges.select(keys)), keys, **{measure: measure for measure in MEASURES}

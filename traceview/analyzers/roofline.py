@@ -75,16 +75,25 @@ RESULT = Table(
         ),
         "peak_ratio": Column(_F, "time at peak / time, where a peak is known; null if none", nullable=True),
         "achievable_ratio": Column(
-            _F, "time at the best rate ever measured / time; null if none is known", nullable=True
+            _F, "time at the best published rate / time, may exceed 1; null if none is known", nullable=True
         ),
         "roof_ratio": Column(_F, "time at the roof / time, where it is known; null if none", nullable=True),
         "window_count": Column(_N, "windows (rank × device × step) looked at"),
     },
 )
 
-_COUNTS = ("product_count", "time_ns", "unknown_count", "unknown_ns", "untyped_count", "group_count", "row_count")
+_COUNTS = (
+    "product_count",
+    "time_ns",
+    "unknown_count",
+    "unknown_ns",
+    "untyped_count",
+    "group_count",
+    "row_count",
+)
 _LIMITS = ("peak", "achievable", "roof")
 _TIMES = tuple(f"{limit}_{part}" for limit in _LIMITS for part in ("ns", "of_ns"))
+_SUM = "sum over the products; see the result"
 _SUMS = (*_COUNTS, "flops", "bytes", *_TIMES, "roof_flops")
 _RANGED = ("peak_tflops", "memory_gb_per_s")
 
@@ -92,8 +101,9 @@ PARTIAL = Table(
     "roofline",
     "Sums per device, step if asked for, and label; and, with `window_count`, what was looked at.",
     {name: RESULT.columns[name] for name in (*_SPANS, *LABELS)}
-    | {name: Column(_N, "sum, as in the result") for name in (*_COUNTS, "bytes")}
-    | {name: Column(_F, "sum, as in the result") for name in ("flops", *_TIMES, "roof_flops")}
+    | {name: Column(_N, _SUM, "ns" if name.endswith("_ns") else None) for name in _COUNTS}
+    | {name: Column(_F, _SUM, "ns") for name in _TIMES}
+    | {"bytes": Column(_N, _SUM, "bytes"), "flops": Column(_F, _SUM), "roof_flops": Column(_F, _SUM)}
     | {f"{end}_{name}": RESULT.columns[name] for name in _RANGED for end in ("low", "high")}
     | {"window_count": Column(_N, "windows; null in a row of products", nullable=True)},
 )
@@ -128,7 +138,9 @@ def _products(trace: Trace, frames: pl.DataFrame) -> pl.DataFrame:
     caller = enclosing(operators, launched(trace), on=("pid", "tid"))
     known = told["flops"].gather(caller).is_not_null()
     window = begun(ops, frames)
-    kernels = ops.select("rank", "device", "kind", "class", "dur_ns", "category", "name", "layer", "phase", "module")
+    kernels = ops.select(
+        "rank", "device", "kind", "class", "dur_ns", "category", "name", "layer", "phase", "module"
+    )
     kernels = kernels.with_columns(caller=caller, is_known=known, window=pl.Series(window))
     computing = (pl.col("kind") == "kernel") & (pl.col("class") == "compute") & (pl.col("window") >= 0)
     counted = kernels.filter(computing & (pl.col("is_known") | pl.col("category").is_in(_GEMMS)))
@@ -169,7 +181,11 @@ def _with_limits(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 def _limits(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     """What each device of the rank can do in each precision; nothing for a device nobody listed."""
-    named = dict(trace.tables["devices"].select("device", "name").iter_rows()) if "devices" in trace.tables else {}
+    named = (
+        dict(trace.tables["devices"].select("device", "name").iter_rows())
+        if "devices" in trace.tables
+        else {}
+    )
     found = []
     for device in rows["device"].unique():
         gpu = hardware.of(named.get(device) or trace.facts.device_name)
@@ -227,7 +243,9 @@ def _with_rates(sums: pl.DataFrame) -> pl.DataFrame:
 
 def _common(name: str, limit: str) -> pl.Expr:
     """The device's ``name`` if all products of the row have one, and the same."""
-    is_one = (pl.col(f"low_{name}") == pl.col(f"high_{name}")) & (pl.col(f"{limit}_of_ns") == pl.col("time_ns"))
+    is_one = (pl.col(f"low_{name}") == pl.col(f"high_{name}")) & (
+        pl.col(f"{limit}_of_ns") == pl.col("time_ns")
+    )
     return pl.when(is_one).then(f"low_{name}")
 
 
@@ -238,7 +256,7 @@ def _over(part: str, whole: str) -> pl.Expr:
 ANALYSIS = Analysis(
     name="roofline",
     question="How fast are matrix products, and how fast could they be?",
-    needs=("ops", "launches", "host_ops", "devices", "steps"),
+    needs=("ops", "launches", "steps"),
     partial=PARTIAL,
     result=RESULT,
     map=measure,

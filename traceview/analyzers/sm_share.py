@@ -33,7 +33,9 @@ RESULT = Table(
         "rank": Column(pl.Int32(), "global rank; null when ranks are summed", nullable=True),
         "device": Column(pl.Int32(), "device; null when ranks are summed", nullable=True),
         "axis": Column(COLLECTIVE_OPS.columns["axis"].dtype, "parallelism axis", nullable=True),
-        **{name: Column(OPS.columns[name].dtype, OPS.columns[name].doc, nullable=True) for name in LABELS[1:]},
+        **{
+            name: Column(OPS.columns[name].dtype, OPS.columns[name].doc, nullable=True) for name in LABELS[1:]
+        },
         "kernel_count": Column(_N, "communication kernels that start in the windows"),
         "total_ns": Column(_N, "their summed durations", "ns"),
         "unknown_ns": Column(_N, "durations of those whose launch grid was not recorded", "ns"),
@@ -50,7 +52,10 @@ _SUMS = ("kernel_count", "total_ns", "unknown_ns")
 PARTIAL = Table(
     "sm_share",
     "Sums per device and label, and how long which number of blocks ran.",
-    {name: RESULT.columns[name] for name in (*_SPANS, *LABELS, *_SUMS, "min_blocks", "max_blocks", "sm_count")}
+    {
+        name: RESULT.columns[name]
+        for name in (*_SPANS, *LABELS, *_SUMS, "min_blocks", "max_blocks", "sm_count")
+    }
     | _distribution.partial_columns("blocks"),
 )
 
@@ -77,7 +82,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
         .agg(pl.col("dur_ns").sum())
         .sort("grid_blocks")
         .group_by(keys, maintain_order=True)
-        .agg(values_blocks="grid_blocks", counts_blocks="dur_ns", rounded_blocks=pl.lit(value=False))
+        .agg(blocks_values="grid_blocks", blocks_counts="dur_ns", blocks_rounded=pl.lit(value=False))
     )
     joined = sums.join(weights, on=keys, how="left", nulls_equal=True)
     return PARTIAL.frame(joined.join(_sm_counts(trace), on="device", how="left"))
@@ -112,7 +117,7 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
 ANALYSIS = Analysis(
     name="sm_share",
     question="How many SMs does communication take?",
-    needs=("ops", "collectives", "devices", "steps"),
+    needs=("ops", "collectives", "steps"),
     partial=PARTIAL,
     result=RESULT,
     map=measure,
