@@ -6,7 +6,10 @@ import re
 
 LETTERS = 56
 
-_NOISE = re.compile(r"^(?:void|auto) |\(anonymous namespace\)::|<unnamed>::|(?<![\w:])(?:at::native|std|c10)::")
+_NOISE = re.compile(
+    r"\b(?:void|auto) (?=[\w:])|\((?:int|bool|long|unsigned int|unsigned long)\)(?=\d)"
+    r"|\(anonymous namespace\)::|<unnamed>::|(?<![\w:])(?:at::native|std|c10)::"
+)
 _MANGLED = re.compile(r"^_Z(?:N\w*?K?)?(?=\d)")
 _PART = re.compile(r"(\d+)")
 
@@ -22,7 +25,7 @@ def short(name: str, letters: int = LETTERS) -> str:
 
 
 def _without_parameters(name: str) -> str:
-    """``name`` up to the parenthesis that opens its parameters: the last one outside of ``<>`` that is closed."""
+    """``name`` up to the parenthesis that opens its parameters, which are the last thing in it."""
     if not name.endswith(")"):
         return name
     depth = 0
@@ -34,7 +37,7 @@ def _without_parameters(name: str) -> str:
 
 
 def _readable(name: str) -> str:
-    """Namespaces and function of a name mangled by the Itanium C++ rules; the name itself where none is found."""
+    """Namespaces and function of a name mangled by the Itanium C++ rules; the name itself if it has none."""
     begin = _MANGLED.match(name)
     place, parts = (begin.end() if begin else len(name)), []
     while (length := _PART.match(name, place)) and len(length[1]) <= 4:

@@ -1,4 +1,4 @@
-"""The page of ``traceview kernels``: what the device runs, how near to its limits, and what MoE adds to it."""
+"""The page of ``traceview kernels``: what runs, how near to the device's limits, and what MoE adds."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def _product_clauses(products: pl.DataFrame) -> Iterator[str]:
     if int(peaked["time_ns"].sum()) == known:
         share = float((peaked["peak_ratio"] * peaked["time_ns"]).sum()) / known
         of = f", {units.percent(share)} of peak"
-    part = "" if not unknown else f" ({units.percent(known / (known + unknown))} of GEMM time is of known shape)"
+    part = (
+        "" if not unknown else f" ({units.percent(known / (known + unknown))} of GEMM time is of known shape)"
+    )
     yield f"matrix products run at {units.significant(rate)} TFLOP/s{of}{part}"
 
 
@@ -105,7 +107,8 @@ def _sm_clauses(shares: pl.DataFrame) -> Iterator[str]:
     known = shares.filter(pl.col("sm_ratio").is_not_null())
     if len(known):
         top = known.row(0, named=True)
-        yield f"{top['axis'] or ''} {top['category']} takes {units.percent(top['sm_ratio'])} of the SMs while it runs".strip()
+        kind = " ".join(filter(None, (top["axis"], top["category"])))
+        yield f"{kind} takes {units.percent(top['sm_ratio'])} of the SMs while it runs"
 
 
 # --- tables ------------------------------------------------------------------------------------------
@@ -146,21 +149,26 @@ def _products(found: Findings) -> Iterator[Block]:
             "% of roof",
             "rows/expert",
         )
-        lines = tuple(_product_cells(row, found.window_count) for row in known.head(PRODUCT_ROWS).iter_rows(named=True))
+        lines = tuple(
+            _product_cells(row, found.window_count) for row in known.head(PRODUCT_ROWS).iter_rows(named=True)
+        )
         yield Grid(f"matrix products of known shape; ms {_per(found.moe_parts)}", heads, lines, label_count=3)
         yield from margins.more_rows(len(known), PRODUCT_ROWS)
     unknown, count = (int(found.products[name].sum()) for name in ("unknown_ns", "unknown_count"))
     if unknown:
         share = unknown / (unknown + int(known["time_ns"].sum()))
         text = (
-            f"the shapes of {units.percent(share)} of GEMM time ({units.plural(count, 'kernel')}) are not known, "
+            f"the shapes of {units.percent(share)} of GEMM time ({units.plural(count, 'kernel')}) are unknown, "
             f"hence no rate; {RECORD_SHAPES}, unless a library or a graph launches them"
         )
         yield Note(text, "missing")
 
 
 def _product_cells(row: Mapping[str, Any], window_count: int) -> tuple[str, ...]:
-    rates = (_number(row["tflops"]), *(units.percent_value(row[f"{name}_ratio"]) for name in ("peak", "achievable")))
+    rates = (
+        _number(row["tflops"]),
+        *(units.percent_value(row[f"{name}_ratio"]) for name in ("peak", "achievable")),
+    )
     limits = (_number(row["intensity"]), _number(row["ridge"]), units.percent_value(row["roof_ratio"]))
     return (
         row["operator"] or "",

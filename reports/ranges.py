@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from traceview import units
 from traceview.analyzers.ranges import LABELS
 from traceview.reports import kernel_names, margins
@@ -13,6 +11,8 @@ from traceview.reports.layout import Block, Facts, Grid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import polars as pl
 
     from traceview.reports.about import About
     from traceview.reports.notices import Notice
@@ -44,15 +44,17 @@ def page(
 def sentence(rows: pl.DataFrame) -> str:
     """The one line to remember."""
     if not len(rows):
-        return "No annotation was recorded; record_function, NVTX or traceview.annotate give device work a name."
+        return (
+            "No annotation was recorded; record_function, NVTX or traceview.annotate give device work a name."
+        )
     top = rows.sort("own_ns", descending=True, maintain_order=True).row(0, named=True)
     if not top["own_ns"]:
         return "No device work was launched inside any annotation, or its launches were not recorded."
     name = next((str(top[key]) for key in ("name", *LABELS) if top[key] is not None), "all of them")
     share = units.percent(top["own_ns"] / int(rows["own_ns"].sum()))
     return (
-        f"{kernel_names.short(name)} is closest around most device work: {units.duration(top['own_ns'])} over "
-        f"{units.plural(top['range_count'], 'range')}, {share} of what annotations hold."
+        f"{kernel_names.short(name)} is closest around most device work: "
+        f"{units.duration(top['own_ns'])} over {units.plural(top['range_count'], 'range')}, {share} of what annotations hold."
     )
 
 

@@ -1,4 +1,4 @@
-"""Which host range surrounds an instant, and which instants a range holds: how launches tie device to host."""
+"""Which host range surrounds an instant, and which instants a range holds: launches tie device to host."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Enclosed:
     stop: Ints
 
     def rows(self, first: Ints, stop: Ints) -> tuple[Ints, Ints]:
-        """Rows of the instants in ``order[first:stop]`` for each pair of bounds, and which pair each is of."""
+        """Rows of the instants between each pair of bounds in ``order``, and which pair each is of."""
         count = stop - first
         pair = np.repeat(np.arange(len(first)), count)
         ahead = np.cumsum(count) - count

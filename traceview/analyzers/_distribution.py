@@ -1,7 +1,7 @@
 """Durations and sizes of many ranks in little space: what quantiles over all ranks are taken from.
 
-A rank hands over, per label, its distinct values and how often each occurs. A rank with up to `EXACT_TOTAL` of
-them, and any label with up to `EXACT_VALUES`, keeps them as they are; other labels are rounded to `BITS`
+A rank hands over, per label, its distinct values and how often each occurs. A rank with up to `EXACT_TOTAL`
+of them, and any label with up to `EXACT_VALUES`, keeps them as they are; other labels are rounded to `BITS`
 significant bits, which moves a value by at most `ERROR`. So quantiles over any number of ranks are exact, or
 off by a known share. Counts, sums and extremes never come from here; they are always exact.
 """

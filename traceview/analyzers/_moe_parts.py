@@ -1,8 +1,8 @@
 """Which part of a mixture-of-experts layer a kernel serves: exchange, expert, or one of the taxes on both.
 
-Told by role and category, by the annotation around the launch, and by names of libraries where those say
-more than the category. A cast to FP8 or FP4 is a tax wherever it runs, but belongs to the MoE layer only where
-an annotation says so: attention casts its operands too.
+Told by role and category, by the annotation around the launch, and by names of libraries where those say more
+than the category. A cast to FP8 or FP4 is a tax wherever it runs, but belongs to the MoE layer only where an
+annotation says so: attention casts its operands too.
 
 Source: kernels of TransformerEngine (fused router, permutation, padding), DeepEP, HybridEP, PyTorch.
 """

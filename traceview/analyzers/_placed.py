@@ -38,7 +38,7 @@ def begun(ops: pl.DataFrame, frames: pl.DataFrame) -> Ints:
 
 
 def launched(trace: Trace) -> pl.DataFrame:
-    """When and where each device op was launched, in the order of `ops`: ``ts_ns, pid, tid``, null if unknown."""
+    """When and where each row of `ops` was launched: ``ts_ns, pid, tid``, null if unknown."""
     found = with_launch(trace.table("ops").select("correlation"), trace.table("launches"))
     return found.select(ts_ns="launch_ts_ns", pid="launch_pid", tid="launch_tid")
 

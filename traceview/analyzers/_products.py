@@ -83,11 +83,11 @@ class Product:
 
 
 def products(operators: pl.DataFrame) -> pl.DataFrame:
-    """What each of ``operators`` (rows of `HOST_OPS`) multiplies: the columns of `SCHEMA`, null if unknown."""
+    """What each of ``operators`` (rows of `HOST_OPS`) multiplies: columns of `SCHEMA`, null if unknown."""
     keys = ["name", "shapes", "dtypes"]
     distinct = operators.select(keys).unique(maintain_order=True)
     known = [product(*(str(text or "") for text in row)) for row in distinct.iter_rows()]
-    columns = {
+    columns: dict[str, list[Any]] = {
         "shape": [p and p.shape for p in known],
         "precision": [p and p.precision for p in known],
         "flops": [p and p.flops for p in known],

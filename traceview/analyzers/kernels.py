@@ -1,7 +1,7 @@
 """Which kernels the device spends its time on: counts, sums and durations, by any label.
 
-A kernel counts in the window it starts in, with its whole duration, so that counts and statistics are of whole
-kernels. Busy time is another measure: the union of the label's kernels inside the windows, so that two
+A kernel counts in the window it starts in, with its whole duration, so that counts and statistics are of
+whole kernels. Busy time is another measure: the union of the label's kernels inside the windows, so that two
 kernels at once are one busy moment. ``busy_ratio`` compares it with the time in which anything runs, and
 ``sum_ratio`` the summed durations with those of all kernels; only the latter add up to 1 over the labels.
 
@@ -117,7 +117,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
 
 
 def _in_windows(rows: pl.DataFrame, window: Ints, frames: pl.DataFrame) -> pl.DataFrame:
-    """``rows`` with the row of their ``window`` and its rank, device and step; those of no window (-1) left out."""
+    """``rows`` with their ``window``'s row, rank, device and step; those of no window (-1) are left out."""
     inside = np.flatnonzero(window >= 0)
     place = pl.Series("window", window[inside])
     return rows.drop("device")[inside].hstack([place, *frames.select(_SPANS)[window[inside]]])

@@ -1,8 +1,9 @@
 """NCCL and compute overlap as Nsight Systems' recipe counts it, beside the union of the same kernels.
 
-The recipe ``nccl_gpu_overlap_trace`` sorts kernels by the prefix ``nccl`` of their name, everything else being
-compute, and sums for each kernel its overlap with every single kernel of the other kind: two partners at once
-count twice, and a percentage may exceed 100 %. Copies do not count. It knows no other transport than NCCL.
+The recipe ``nccl_gpu_overlap_trace`` sorts kernels by the prefix ``nccl`` of their name, everything else
+being compute, and sums for each kernel its overlap with every single kernel of the other kind: two partners
+at once count twice, and a percentage may exceed 100 %. Copies do not count. It knows no other transport than
+NCCL.
 
 The union beside it is the time in which some kernel of the one kind and some of the other run; traceview's
 own figures (``overlap``) use unions and recognise communication of any library.

@@ -5,11 +5,11 @@ another thread is not its work. Of that work three measures are told:
 
 - ``device_ns``: the union of all work held by ranges of the label, at any depth below them;
 - ``own_ns``: the same of the work for which the range is the innermost one, so that names do not share any;
-- ``projected_ns``: per range from the first start to the last end of its work, gaps included, and summed: what
-  Nsight Systems' ``nvtx_gpu_proj_sum`` shows.
+- ``projected_ns``: per range from the first start to the last end of its work, gaps included, and summed:
+  what Nsight Systems' ``nvtx_gpu_proj_sum`` shows.
 
-Statistics are per range. A range counts in the step in whose host range it starts. Operators of PyTorch are no
-annotations here, even where a profiler records them as ranges.
+Statistics are per range. A range counts in the step in whose host range it starts. Operators of PyTorch are
+no annotations here, even where a profiler records them as ranges.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
 
 
 def _in_steps(ranges: pl.DataFrame, trace: Trace, options: Options) -> pl.DataFrame:
-    """The ranges that start in the host range of a chosen step, with its ``step``; all, where none is known."""
+    """The ranges that start in the host range of a chosen step, with its ``step``; all if none is known."""
     steps = chosen_steps(trace, options).drop_nulls(["host_ts_ns", "host_dur_ns"])
     bare = ranges.drop("step")
     if not len(steps):
@@ -197,14 +197,15 @@ def _busy(work: pl.DataFrame, op: Ints, label: Ints, labels: int) -> Ints:
     known, code = np.unique(device, return_inverse=True)
     start = work["ts_ns"].to_numpy()[op]
     spans = Spans(label * len(known) + code, start, start + work["dur_ns"].to_numpy()[op])
-    return total(union(spans), labels * len(known)).reshape(labels, len(known)).sum(axis=1)
+    summed: Ints = total(union(spans), labels * len(known)).reshape(labels, len(known)).sum(axis=1)
+    return summed
 
 
 # --- reduce: all ranks -------------------------------------------------------------------------------
 
 
 def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
-    """`RESULT` with one row per value of ``options.by`` that has a range; the most device time comes first."""
+    """`RESULT` with one row per value of ``options.by`` that has a range; most device time first."""
     asked = options.columns(GRAINS)
     keys = [_ALL, *(name for name in (*_SPANS, *LABELS) if name in asked)]
     rows = partials.with_columns(pl.lit(0).alias(_ALL))  # a group for "by nothing"

@@ -25,6 +25,8 @@ from traceview.enclosure import enclosing
 from traceview.schema import HOST_OPS, OPS, Column, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from traceview.trace import Trace
 
 _N, _F = pl.Int64(), pl.Float64()
@@ -159,7 +161,7 @@ def _products(trace: Trace, frames: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_limits(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """``rows`` plus the device's limits, the times at them, and the time of what each is known for (``_of_ns``)."""
+    """``rows`` plus the device's limits, the times at them, and the time of what they are known for."""
     joined = rows.join(_limits(trace, rows), on=["device", "precision"], how="left", maintain_order="left")
     time, flops = pl.col("time_ns"), pl.col("flops")
     at = {
@@ -189,13 +191,18 @@ def _limits(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     found = []
     for device in rows["device"].unique():
         gpu = hardware.of(named.get(device) or trace.facts.device_name)
-        for precision in hardware.PRECISIONS if gpu else ():
-            peak, best, memory = gpu.peak(precision), gpu.achievable(precision), gpu.memory
-            rates = (peak and peak.tflops, best and best.tflops, memory and memory.gb_per_s)
-            found.append((device, precision, *rates))
+        found += [(device, *rates) for rates in _rates(gpu)] if gpu else []
     columns = {"device": pl.Int32(), "precision": SCHEMA["precision"]}
     columns |= dict.fromkeys(("peak_tflops", "achievable_tflops", "memory_gb_per_s"), _F)
     return pl.DataFrame(found, schema=columns, orient="row")
+
+
+def _rates(gpu: hardware.Device) -> Iterator[tuple[str, float | None, float | None, float | None]]:
+    """Per precision: peak and best published TFLOP/s, and the memory's GB/s."""
+    memory = gpu.memory.gb_per_s if gpu.memory else None
+    for precision in hardware.PRECISIONS:
+        peak, best = gpu.peak(precision), gpu.achievable(precision)
+        yield precision, peak.tflops if peak else None, best.tflops if best else None, memory
 
 
 # --- reduce: all ranks -------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """How many SMs communication takes: blocks of its kernels over the SMs of the device.
 
-A communication kernel polls and copies for as long as it runs, so each of its blocks keeps an SM, or a part of
-one, from the compute it hides under. The share is that of blocks with an SM each, at most 1: an upper bound
-where several blocks share one. Medians are weighted by time, over all ranks.
+A communication kernel polls and copies for as long as it runs, so each of its blocks keeps an SM, or a part
+of one, from the compute it hides under. The share is that of blocks with an SM each, at most 1: an upper
+bound where several blocks share one. Medians are weighted by time, over all ranks.
 """
 
 from __future__ import annotations
