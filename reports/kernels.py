@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROWS, PRODUCT_ROWS, FEW_ROWS = 24, 12, 10
 METHOD = (
-    "a kernel counts whole where it starts; median and p95 over all kernels of all ranks; "
+    "a kernel counts whole in the step that launched it; median and p95 over all kernels of all ranks; "
     "busy is the union of a row's kernels over the time the device does anything"
 )
 RECORD_SHAPES = "record_shapes=True in torch.profiler tells them"
@@ -157,9 +157,10 @@ def _products(found: Findings) -> Iterator[Block]:
     unknown, count = (int(found.products[name].sum()) for name in ("unknown_ns", "unknown_count"))
     if unknown:
         share = unknown / (unknown + int(known["time_ns"].sum()))
+        part = f"{units.percent(share)} of GEMM time ({units.plural(count, 'kernel')})"
         text = (
-            f"the shapes of {units.percent(share)} of GEMM time ({units.plural(count, 'kernel')}) are unknown, "
-            f"hence no rate; {RECORD_SHAPES}, unless a library or a graph launches them"
+            f"the shapes of {part} are not known, hence no rate; {RECORD_SHAPES}, unless a library or "
+            "a graph launches them"
         )
         yield Note(text, "missing")
 

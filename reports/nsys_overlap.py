@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 ROWS = 24
 TITLE = (
-    "as Nsight Systems' recipe nccl_gpu_overlap_trace counts (kernels named nccl* against all others, pair by "
-    "pair), and the union of the same kernels"
+    "as Nsight Systems' recipe nccl_gpu_overlap_trace counts (kernels named nccl* against all others, pair "
+    "by pair), and the union of the same kernels"
 )
 
 

@@ -52,9 +52,10 @@ def sentence(rows: pl.DataFrame) -> str:
         return "No device work was launched inside any annotation, or its launches were not recorded."
     name = next((str(top[key]) for key in ("name", *LABELS) if top[key] is not None), "all of them")
     share = units.percent(top["own_ns"] / int(rows["own_ns"].sum()))
+    time, ranges = units.duration(top["own_ns"]), units.plural(top["range_count"], "range")
     return (
-        f"{kernel_names.short(name)} is closest around most device work: "
-        f"{units.duration(top['own_ns'])} over {units.plural(top['range_count'], 'range')}, {share} of what annotations hold."
+        f"{kernel_names.short(name)} is closest around most device work: {time} over {ranges}, "
+        f"{share} of what annotations hold."
     )
 
 

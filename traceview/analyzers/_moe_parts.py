@@ -35,7 +35,10 @@ _MODULES = (
     "moe",
 )
 _PADDING = r"(?i)multi_(?:row_)?(?:un)?padding|(?:un)?pad_tokens"
-_ROUTER = r"(?i)fused_topk|moe_aux_loss|gatherTopK|radix_?topk|bitonicSort|routing_?(?:map|indices)|_combined_routing"
+_ROUTER = (
+    r"(?i)fused_topk|moe_aux_loss|gatherTopK|radix_?topk|bitonicSort"
+    r"|routing_?(?:map|indices)|_combined_routing"
+)
 
 
 def part() -> pl.Expr:

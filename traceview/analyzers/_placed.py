@@ -1,4 +1,4 @@
-"""Where device work belongs: the window it starts in, and the annotation around its launch.
+"""Where device work belongs: its window, and the annotation around its launch.
 
 Only ranges of the launching thread count, as in Nsight Systems' projection: work that autograd launches from
 a thread of its own lies in that thread's ranges, or in none.
@@ -25,16 +25,25 @@ RANGE = Column(
 )
 
 
-def begun(ops: pl.DataFrame, frames: pl.DataFrame) -> Ints:
-    """Row of the window (see `_windows.windows`) in which each op starts; -1 for none.
+def window_of(ops: pl.DataFrame, frames: pl.DataFrame) -> Ints:
+    """Row of the window (see `_windows.windows`) each op belongs to; -1 for none.
 
-    So each op counts once, whole, however many windows it reaches into.
+    An op belongs to the step it was launched in, however late it runs; one of unknown step to the window it
+    starts in. So each op counts once, and whole.
     """
     start = frames["ts_ns"].to_numpy()
     # the whole device window ends with the last op, which may have no duration
     end = start + frames["dur_ns"].to_numpy() + frames["step"].is_null().cast(pl.Int64).to_numpy()
     spans = Spans.of(start, end, key=frames["device"].to_numpy())
-    return innermost(spans, ops["device"].to_numpy().astype(np.int64), ops["ts_ns"].to_numpy())
+    begun = innermost(spans, ops["device"].to_numpy().astype(np.int64), ops["ts_ns"].to_numpy())
+    if frames["step"].null_count():
+        return begun
+    numbered = frames.select("device", "step", window=pl.int_range(pl.len()))
+    stepped = ops.select("device", "step").join(
+        numbered, on=["device", "step"], how="left", maintain_order="left"
+    )
+    launched_in = stepped["window"].fill_null(-1).to_numpy()
+    return np.where(ops["step"].is_null().to_numpy(), begun, launched_in)
 
 
 def launched(trace: Trace) -> pl.DataFrame:

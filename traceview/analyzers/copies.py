@@ -1,6 +1,6 @@
 """Copies and fills of device memory by kind: how many, how many bytes, how long, how fast.
 
-A copy counts in the window it starts in, with its whole duration and size. The rate is bytes over summed
+A copy counts in the step it was launched in, with its whole duration and size. The rate is bytes over summed
 durations, of those whose size was recorded.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from traceview.analyzers import _distribution
-from traceview.analyzers._placed import begun
+from traceview.analyzers._placed import window_of
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.schema import OPS, Column, Table
@@ -40,7 +40,7 @@ RESULT = Table(
         "device": Column(pl.Int32(), "device; null when ranks are summed", nullable=True),
         "step": Column(pl.Int64(), "step; null for the whole window or when steps are summed", nullable=True),
         **{name: Column(OPS.columns[name].dtype, OPS.columns[name].doc, nullable=True) for name in LABELS},
-        "copy_count": Column(_N, "copies and fills that start in the windows"),
+        "copy_count": Column(_N, "copies and fills launched in the steps, or that start in the window"),
         "total_ns": Column(_N, "their summed durations", "ns"),
         "bytes": Column(_N, "their bytes; null if none was recorded", "bytes", nullable=True),
         "unsized_count": Column(_N, "of them, those whose size was not recorded"),
@@ -69,8 +69,8 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     asked = {"rank", "device", *options.columns(GRAINS)}
     keys = [name for name in (*_SPANS, *LABELS) if name in asked]
     frames = windows(trace, options)
-    ops = trace.table("ops").filter(pl.col("kind").is_in(["memcpy", "memset"])).drop("step")
-    window = begun(ops, frames)
+    ops = trace.table("ops").filter(pl.col("kind").is_in(["memcpy", "memset"]))
+    window = window_of(ops, frames)
     inside = np.flatnonzero(window >= 0)
     rows = ops[inside].with_columns(frames["step"].gather(window[inside]))
     is_sized = pl.col("bytes").is_not_null()

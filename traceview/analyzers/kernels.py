@@ -1,6 +1,6 @@
 """Which kernels the device spends its time on: counts, sums and durations, by any label.
 
-A kernel counts in the window it starts in, with its whole duration, so that counts and statistics are of
+A kernel counts in the step it was launched in, with its whole duration, so that counts and statistics are of
 whole kernels. Busy time is another measure: the union of the label's kernels inside the windows, so that two
 kernels at once are one busy moment. ``busy_ratio`` compares it with the time in which anything runs, and
 ``sum_ratio`` the summed durations with those of all kernels; only the latter add up to 1 over the labels.
@@ -17,7 +17,7 @@ import polars as pl
 
 from traceview.analyzers import _distribution, _moe_parts
 from traceview.analyzers._occupancy import occupancy
-from traceview.analyzers._placed import RANGE, around_launch, begun
+from traceview.analyzers._placed import RANGE, around_launch, window_of
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.intervals import Spans, total, union
@@ -47,7 +47,7 @@ RESULT = Table(
         "range": RANGE,
         "moe_part": _moe_parts.PART,
         "is_moe": _moe_parts.IS_MOE,
-        "kernel_count": Column(_NS, "kernels that start in the windows"),
+        "kernel_count": Column(_NS, "kernels launched in the steps, or that start in the window"),
         "total_ns": Column(_NS, "their summed durations", "ns"),
         "sum_ratio": Column(
             pl.Float64(), "of the summed durations of all kernels; null if those are 0", nullable=True
@@ -95,8 +95,8 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     if "range" in labels:
         ops = ops.with_columns(around_launch(trace))
     kernels = ops.with_row_index("op_row").filter(pl.col("kind").is_in(["kernel", "graph"]))
-    kernels = kernels.select("op_row", "device", "ts_ns", "dur_ns", *labels)
-    starting = _in_windows(kernels, begun(kernels, frames), frames)
+    kernels = kernels.select("op_row", "device", "step", "ts_ns", "dur_ns", *labels)
+    starting = _in_windows(kernels, window_of(kernels, frames), frames)
     sums = starting.group_by(keys).agg(
         kernel_count=pl.len(),
         total_ns=pl.col("dur_ns").sum(),
@@ -120,7 +120,7 @@ def _in_windows(rows: pl.DataFrame, window: Ints, frames: pl.DataFrame) -> pl.Da
     """``rows`` with their ``window``'s row, rank, device and step; those of no window (-1) are left out."""
     inside = np.flatnonzero(window >= 0)
     place = pl.Series("window", window[inside])
-    return rows.drop("device")[inside].hstack([place, *frames.select(_SPANS)[window[inside]]])
+    return rows.drop("device", "step")[inside].hstack([place, *frames.select(_SPANS)[window[inside]]])
 
 
 def _busy(kernels: pl.DataFrame, found: Occupancy, frames: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

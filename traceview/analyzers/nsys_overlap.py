@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from traceview.analyzers._placed import begun
+from traceview.analyzers._placed import window_of
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.intervals import Ints, Spans, covered, total, union
@@ -41,7 +41,7 @@ RESULT = Table(
         "name": Column(OPS.columns["name"].dtype, OPS.columns["name"].doc, nullable=True),
         "kind": Column(_KIND, "these kernels: nccl (by name) or compute (all others)"),
         "other_kind": Column(_KIND, "the kernels they run beside"),
-        "kernel_count": Column(_N, "kernels of the kind that start in the windows"),
+        "kernel_count": Column(_N, "kernels of the kind, launched in the steps or that start in the window"),
         "total_ns": Column(_N, "their summed durations", "ns"),
         "pair_ns": Column(
             _N, "overlap summed over pairs with kernels of the other kind, as the recipe does", "ns"
@@ -78,7 +78,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     )
     start = kernels["ts_ns"].to_numpy()
     spans = Spans.of(start, start + kernels["dur_ns"].to_numpy(), key=kernels["device"].to_numpy())
-    rows = np.flatnonzero(begun(kernels, windows(trace, options)) >= 0)
+    rows = np.flatnonzero(window_of(kernels, windows(trace, options)) >= 0)
     own, own_spans = kernels[rows], spans.take(rows)
     labels = own.select(keys).unique(maintain_order=True).with_row_index("label")
     joined = own.select(keys).join(labels, on=keys, how="left", nulls_equal=True, maintain_order="left")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceview import hardware
-from traceview.analyzers._placed import begun, launched
+from traceview.analyzers._placed import launched, window_of
 from traceview.analyzers._products import OPERATORS, SCHEMA, products
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
@@ -139,7 +139,7 @@ def _products(trace: Trace, frames: pl.DataFrame) -> pl.DataFrame:
     told = products(operators)
     caller = enclosing(operators, launched(trace), on=("pid", "tid"))
     known = told["flops"].gather(caller).is_not_null()
-    window = begun(ops, frames)
+    window = window_of(ops, frames)
     kernels = ops.select(
         "rank", "device", "kind", "class", "dur_ns", "category", "name", "layer", "phase", "module"
     )

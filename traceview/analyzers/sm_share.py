@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from traceview.analyzers import _distribution
-from traceview.analyzers._placed import begun
+from traceview.analyzers._placed import window_of
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.schema import COLLECTIVE_OPS, OPS, Column, Table
@@ -36,7 +36,7 @@ RESULT = Table(
         **{
             name: Column(OPS.columns[name].dtype, OPS.columns[name].doc, nullable=True) for name in LABELS[1:]
         },
-        "kernel_count": Column(_N, "communication kernels that start in the windows"),
+        "kernel_count": Column(_N, "communication kernels launched in the steps, or starting in the window"),
         "total_ns": Column(_N, "their summed durations", "ns"),
         "unknown_ns": Column(_N, "durations of those whose launch grid was not recorded", "ns"),
         "min_blocks": Column(_N, "fewest blocks; null if unknown", nullable=True),
@@ -65,7 +65,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     asked = {"rank", "device", *options.columns(GRAINS)}
     keys = [name for name in (*_SPANS, *LABELS) if name in asked]
     ops = trace.table("ops").filter((pl.col("class") == "comm") & (pl.col("kind") == "kernel"))
-    kernels = ops[np.flatnonzero(begun(ops, windows(trace, options)) >= 0)]
+    kernels = ops[np.flatnonzero(window_of(ops, windows(trace, options)) >= 0)]
     axes = trace.table("collectives").select("op", "axis").unique("op", keep="first")
     rows = kernels.join(axes, on="op", how="left", maintain_order="left")
     is_known = pl.col("grid_blocks") > 0
