@@ -139,11 +139,12 @@ def _merged(
 ) -> tuple[Ints, Ints, Ints]:
     """Group, value and count of the distributions of all rows, by group and value."""
     values, counts = f"{measure}_values", f"{measure}_counts"
+    # groups are numbered before the lists are unfolded: keys are wide, and there are many values
+    rows = partials.select(*keys, values, counts).drop_nulls(values)
     merged = (
-        partials.select(*keys, values, counts)
+        rows.join(found.select(*keys, "group"), on=list(keys), how="left", nulls_equal=True)
+        .select("group", values, counts)
         .explode(values, counts)
-        .drop_nulls(values)
-        .join(found, on=list(keys), how="left", nulls_equal=True)
         .group_by("group", values)
         .agg(pl.col(counts).sum())
         .sort("group", values)

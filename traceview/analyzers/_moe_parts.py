@@ -22,6 +22,7 @@ IS_MOE = Column(
     pl.Boolean(), "whether it is known to serve a MoE layer; casts only by their module", nullable=True
 )
 
+_TOLD_BY = ["name", "category", "role", "module"]
 _EXCHANGES = ("dispatch", "combine", "ep_sync")
 _MODULES = (
     "router",
@@ -41,8 +42,14 @@ _ROUTER = (
 )
 
 
-def part() -> pl.Expr:
-    """`PART` of a device op, as column ``moe_part``."""
+def with_moe(ops: pl.DataFrame) -> pl.DataFrame:
+    """Device ``ops`` plus ``moe_part`` and ``is_moe``; each distinct kind of op is judged once."""
+    kinds = ops.select(_TOLD_BY).unique(maintain_order=True)
+    judged = kinds.with_columns(moe_part=_part()).with_columns(is_moe=_is_moe())
+    return ops.join(judged, on=_TOLD_BY, how="left", nulls_equal=True, maintain_order="left")
+
+
+def _part() -> pl.Expr:
     name, module = pl.col("name").cast(pl.String), pl.col("module").cast(pl.String)
     category = pl.col("category")
     routing = category == "route_permute"
@@ -55,11 +62,10 @@ def part() -> pl.Expr:
         "expert": (category == "grouped_gemm") | (module == "expert"),
     }
     found = [pl.when(case.fill_null(value=False)).then(pl.lit(label)) for label, case in cases.items()]
-    return pl.coalesce(found).cast(PART.dtype).alias("moe_part")
+    return pl.coalesce(found).cast(PART.dtype)
 
 
-def is_moe() -> pl.Expr:
-    """`IS_MOE` of a device op with its ``moe_part``, as column ``is_moe``."""
+def _is_moe() -> pl.Expr:
     placed = pl.col("module").cast(pl.String).is_in(_MODULES).fill_null(value=False)
     part_is_moe = pl.col("moe_part").is_not_null() & (pl.col("moe_part") != "quantize")
-    return (placed | part_is_moe.fill_null(value=False)).alias("is_moe")
+    return placed | part_is_moe.fill_null(value=False)

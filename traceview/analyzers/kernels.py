@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from traceview.analyzers import _distribution, _moe_parts
+from traceview.analyzers import _distribution
+from traceview.analyzers._moe_parts import IS_MOE, PART, with_moe
 from traceview.analyzers._occupancy import occupancy
 from traceview.analyzers._placed import RANGE, around_launch, window_of
 from traceview.analyzers._windows import windows
@@ -45,8 +46,8 @@ RESULT = Table(
             for name in ("category", "name", "layer", "phase", "module")
         },
         "range": RANGE,
-        "moe_part": _moe_parts.PART,
-        "is_moe": _moe_parts.IS_MOE,
+        "moe_part": PART,
+        "is_moe": IS_MOE,
         "kernel_count": Column(_NS, "kernels launched in the steps, or that start in the window"),
         "total_ns": Column(_NS, "their summed durations", "ns"),
         "sum_ratio": Column(
@@ -91,7 +92,9 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     keys = [*(name for name in _SPANS if name in asked), *labels]
     frames = windows(trace, options)
     found = occupancy(trace, frames)
-    ops = trace.table("ops").with_columns(_moe_parts.part()).with_columns(_moe_parts.is_moe())
+    ops = trace.table("ops")
+    if asked & {"moe_part", "is_moe"}:
+        ops = with_moe(ops)
     if "range" in labels:
         ops = ops.with_columns(around_launch(trace))
     kernels = ops.with_row_index("op_row").filter(pl.col("kind").is_in(["kernel", "graph"]))
