@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from traceview.annotation import annotate, annotate_model
     from traceview.api import (
         Result,
         all_to_all,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         stragglers,
     )
     from traceview.errors import TraceViewError
+    from traceview.recording import profile_steps
     from traceview.run import Run
 
 __version__ = "0.1.0"
@@ -44,6 +46,8 @@ __all__ = [
     "all_to_all",
     "analyze",
     "analyze_all",
+    "annotate",
+    "annotate_model",
     "breakdown",
     "collective_latency",
     "expert_load",
@@ -54,6 +58,7 @@ __all__ = [
     "load",
     "load_runs",
     "overlap",
+    "profile_steps",
     "ranges",
     "roofline",
     "stragglers",
@@ -61,6 +66,9 @@ __all__ = [
 
 _HOME = dict.fromkeys(__all__, "traceview.api") | {
     "Run": "traceview.run",
+    "annotate": "traceview.annotation",
+    "annotate_model": "traceview.annotation",
+    "profile_steps": "traceview.recording",
     "TraceViewError": "traceview.errors",
 }
 
