@@ -41,7 +41,7 @@ def _kind(row: Row) -> str:
 
 
 def _shared(a: Row, b: Row) -> int:
-    end = min(a["ts_ns"] + a["dur_ns"], b["ts_ns"] + b["dur_ns"])
+    end: int = min(a["ts_ns"] + a["dur_ns"], b["ts_ns"] + b["dur_ns"])
     return max(0, end - max(a["ts_ns"], b["ts_ns"]))
 
 

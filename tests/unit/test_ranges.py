@@ -45,7 +45,7 @@ def _union(rows: list[Row]) -> int:
 
 def _holds(one: Row, row: Row) -> bool:
     instant, thread = row["launch"] or (None, None)
-    return thread == one["tid"] and one["ts_ns"] <= instant < one["ts_ns"] + one["dur_ns"]
+    return bool(thread == one["tid"] and one["ts_ns"] <= instant < one["ts_ns"] + one["dur_ns"])
 
 
 def _told(ranks: list[tuple[list[Row], list[Row]]]) -> dict[str, Row]:
