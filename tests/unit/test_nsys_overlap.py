@@ -41,8 +41,8 @@ def _kind(row: Row) -> str:
 
 
 def _shared(a: Row, b: Row) -> int:
-    end: int = min(a["ts_ns"] + a["dur_ns"], b["ts_ns"] + b["dur_ns"])
-    return max(0, end - max(a["ts_ns"], b["ts_ns"]))
+    end = min(a["ts_ns"] + a["dur_ns"], b["ts_ns"] + b["dur_ns"])
+    return max(0, int(end - max(a["ts_ns"], b["ts_ns"])))
 
 
 def _instants(rows: list[Row]) -> set[tuple[int, int]]:
