@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from traceview import inputs, jobs, registry, store
+from traceview import inputs, jobs, recipe, registry, store, utilization
 from traceview import run as runs
 from traceview.classify import Classifier
 from traceview.contracts import Analysis, Options
@@ -25,6 +25,7 @@ from traceview.errors import (
     UsageError,
 )
 from traceview.prepare import prepare
+from traceview.terms import Asked
 from traceview.trace import diagnostic
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from traceview.inputs import Candidate
     from traceview.run import Run
     from traceview.trace import Trace
+    from traceview.utilization import Utilization
 
 PLACE = str | Path
 Steps = str | range
@@ -114,7 +116,7 @@ def load_runs(
     if not traces:
         raise _nothing_usable(listed, candidates, outcomes)
     skipped = _skipped(candidates, outcomes)
-    found = [replace(run, notes=pl.concat([run.notes, *skipped])) for run in runs.group(traces)]
+    found = [_with_recipe(replace(run, notes=pl.concat([run.notes, *skipped]))) for run in runs.group(traces)]
     return [runs.only_ranks(run, ranks) for run in found] if ranks is not None else found
 
 
@@ -226,6 +228,27 @@ def ranges(run: Run, *, by: Sequence[str] = ("name",), steps: Steps = "auto") ->
     return analyze(run, "ranges", by=by, steps=steps)
 
 
+def mfu(run: Run, *, steps: Steps = "auto", **said: Any) -> Utilization:  # noqa: ANN401 - the fields of Asked
+    """How much of the GPUs' peak ``run`` reaches; what is not known is withheld, with the reason.
+
+    Args:
+        run: The run; what ``run.toml`` beside its traces says need not be repeated.
+        steps: Steps to look at.
+        said: Fields of `terms.Asked`, with model and GPU by name: ``model="deepseek-v3"``, ``seq_len=4096``,
+            ``global_batch_size=15360``, ``gpu="GB300"`` ...
+
+    Raises:
+        UsageError: Something said is not known.
+    """
+    return utilization_of(run, Asked.of(**said), steps=steps)
+
+
+def utilization_of(run: Run, asked: Asked, *, steps: Steps = "auto") -> Utilization:
+    """The same, asked with an object; see `mfu`."""
+    windows = analyze(run, "breakdown", by=("rank", "step"), steps=steps)
+    return utilization.of_run(run, windows.frame, asked)
+
+
 # --- reading -----------------------------------------------------------------------------------------
 
 
@@ -249,6 +272,14 @@ def _read(candidate: Candidate, *, rules: Path | None, cache: Path | None) -> li
         for number, trace in enumerate(parser.parse(source)):
             store.write(prepare(trace, classifier), folder / str(number))
     return [store.read(part) for part in sorted(folder.iterdir()) if store.is_whole(part)]
+
+
+def _with_recipe(run: Run) -> Run:
+    """``run`` with what stands in ``run.toml`` beside it."""
+    if Path(run.traces[0].facts.path).name.startswith(inputs.STDIN_PREFIX):
+        return run
+    found, notes = recipe.read(run.folder)
+    return replace(run, recipe=found, notes=pl.concat([run.notes, notes]))
 
 
 def _nothing_usable(
