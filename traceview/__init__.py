@@ -26,11 +26,14 @@ if TYPE_CHECKING:
         hideability,
         idle,
         interference,
+        kernels,
         ledger,
         load,
         load_runs,
         mfu,
         overlap,
+        ranges,
+        roofline,
         stragglers,
     )
     from traceview.errors import TraceViewError
@@ -55,12 +58,15 @@ __all__ = [
     "hideability",
     "idle",
     "interference",
+    "kernels",
     "ledger",
     "load",
     "load_runs",
     "mfu",
     "overlap",
     "profile_steps",
+    "ranges",
+    "roofline",
     "stragglers",
 ]
 

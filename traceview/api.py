@@ -221,6 +221,23 @@ def counters(run: Run, *, by: Sequence[str] = ("metric",), steps: Steps = "auto"
     return analyze(run, "counters", by=by, steps=steps)
 
 
+def kernels(run: Run, *, by: Sequence[str] = ("category",), steps: Steps = "auto") -> Result:
+    """Which kernels take the device's time. See `analyze`."""
+    return analyze(run, "kernels", by=by, steps=steps)
+
+
+def roofline(
+    run: Run, *, by: Sequence[str] = ("operator", "precision", "name"), steps: Steps = "auto"
+) -> Result:
+    """How fast matrix products run, and how fast they could. See `analyze`."""
+    return analyze(run, "roofline", by=by, steps=steps)
+
+
+def ranges(run: Run, *, by: Sequence[str] = ("name",), steps: Steps = "auto") -> Result:
+    """What annotations cost on the device. See `analyze`."""
+    return analyze(run, "ranges", by=by, steps=steps)
+
+
 def mfu(run: Run, *, steps: Steps = "auto", **said: Any) -> Utilization:  # noqa: ANN401 - the fields of Asked
     """How much of the GPUs' peak ``run`` reaches; what is not known is withheld, with the reason.
 
