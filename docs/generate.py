@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 import polars as pl
 
-from traceview import registry, schema
+from traceview import registry, schema, utilization
 from traceview.cli import main as root_command
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def schema_page() -> str:
     """Every table that parsers fill and every table that analyses return."""
     canonical = [_table(table) for table in schema.TABLES.values()]
     results = [_result(analysis) for _, analysis in sorted(registry.analyses().items())]
+    results.append(_table(utilization.RESULT))
     return "\n\n".join((MADE, TABLES_INTRODUCTION, *canonical, "## Results", *results)) + "\n"
 
 

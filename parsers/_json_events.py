@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from traceview.parsers._json_decode import HEADER_KEYS, NOT_COMPLETE, CounterEvent, ExactDecoder, Number
+from traceview.parsers._json_decode import (
+    HEADER_KEYS,
+    NOT_COMPLETE,
+    CounterEvent,
+    ExactDecoder,
+    InstantEvent,
+    Number,
+)
 from traceview.parsers._json_stream import EventStream
 from traceview.parsers._numbers import integers, nanoseconds
 
@@ -62,16 +69,28 @@ KINETO_CATEGORIES = frozenset(
 
 KEPT_HOST_PREFIXES = (
     "autograd::engine::evaluate_function",
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::_scaled_mm",
     "aten::_grouped_mm",
     "aten::_scaled_grouped_mm",
     "deepep::",
     "hybridep::",
     "_c10d_functional::",
     "symm_mem::",
+    "aten::item",
+    "aten::nonzero",
+    "aten::_local_scalar_dense",
 )
-"""Host operators that later stages read: phases, grouped-GEMM shapes, expert-parallel calls."""
+"""Host operators that later stages read: phases, shapes of matrix products, expert-parallel calls, and those
+that make the host wait for a value of the device."""
 
 MODULE_PREFIX = "nn.Module: "
+
+MEMORY_EVENT = "[memory]"
+"""Instant event for everything PyTorch's allocators did (``profile_memory=True``)."""
 
 
 class DeviceArgs(msgspec.Struct, gc=False):
@@ -124,12 +143,12 @@ class ShapeArgs(msgspec.Struct, gc=False):
     """Arguments of a kept host operator."""
 
     shapes: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Input Dims")
+    dtypes: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Input type")
 
 
 class OperatorArgs(ShapeArgs, gc=False):
     """Arguments of a host operator that stands for device work."""
 
-    types: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Input type")
     values: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Concrete Inputs")
 
 
@@ -140,6 +159,15 @@ class SyncArgs(msgspec.Struct, gc=False):
     stream: Number = None
     correlation: Number = None
     sync_kind: str | None = msgspec.field(default=None, name="cuda_sync_kind")
+
+
+class MemoryArgs(msgspec.Struct, gc=False):
+    """Arguments of an allocator's event; totals are those after it, and absent before PyTorch 1.10."""
+
+    device_type: Number = msgspec.field(default=None, name="Device Type")
+    device: Number = msgspec.field(default=None, name="Device Id")
+    allocated: Number = msgspec.field(default=None, name="Total Allocated")
+    reserved: Number = msgspec.field(default=None, name="Total Reserved")
 
 
 @dataclass(slots=True)
@@ -182,8 +210,9 @@ lists are still the text the profiler wrote."""
 def scan(stream: ByteStream, result: Scan, *, every_operator: bool = False) -> Iterator[Batch]:
     """Yields the kept events of a document as frames by table name; fills ``result`` on the way.
 
-    Tables: ``device``, ``launch``, ``annotation``, ``host``, ``comm``, ``sync``, ``counter``; every one has
-    ``name, pid, tid, ts_ns, dur_ns`` and the columns of its args. ``ts_ns`` excludes ``baseTimeNanoseconds``.
+    Tables: ``device``, ``launch``, ``annotation``, ``host``, ``comm``, ``sync``, ``overhead``, ``counter``,
+    ``memory``; every one but the last two has ``name, pid, tid, ts_ns, dur_ns`` and the columns of its args.
+    ``ts_ns`` excludes ``baseTimeNanoseconds``.
     With ``every_operator`` the table ``operator`` holds all host operators, and ``host`` is not made.
     """
     events = EventStream(stream, ExactDecoder())
@@ -228,7 +257,15 @@ def _python_table(name: Number) -> str | None:
     return "annotation" if type(name) is str and name.startswith(MODULE_PREFIX) else None
 
 
-_CHOOSING: Choosing = {"cpu": _host_table, "python": _python_table}
+def _instant_table(name: Number) -> str | None:
+    return "memory" if name == MEMORY_EVENT else None
+
+
+_CHOOSING: Choosing = {
+    "cpu": _host_table,
+    "python": _python_table,
+    "instant": _instant_table,
+}
 """Categories of which few rows are kept, chosen by name."""
 
 _TABLE_OF_CATEGORY: dict[str | None, str] = {
@@ -238,8 +275,10 @@ _TABLE_OF_CATEGORY: dict[str | None, str] = {
     "user_annotation": "annotation",
     "cuda_sync": "sync",
     "xpu_sync": "sync",
+    "overhead": "overhead",
     "python_function": "python",
     CounterEvent.cat: "counter",
+    InstantEvent.cat: "instant",
 }
 
 
@@ -317,8 +356,8 @@ def _annotation_columns(events: Sequence[Any]) -> pl.DataFrame:
 
 
 def _host_columns(events: Sequence[Any]) -> pl.DataFrame:
-    shapes = [_short_text(a.shapes) for a in _decode_args(events, ShapeArgs)]
-    return pl.DataFrame(_common(events) | {"shapes": pl.Series(shapes, dtype=pl.String)})
+    args = _decode_args(events, ShapeArgs)
+    return pl.DataFrame(_common(events) | _inputs(args))
 
 
 def _operator_columns(events: Sequence[Any]) -> pl.DataFrame:
@@ -326,13 +365,18 @@ def _operator_columns(events: Sequence[Any]) -> pl.DataFrame:
     args = _decode_args(events, OperatorArgs)
     calls = [str(e.name).startswith("c10d::") for e in events]
     arguments = [
-        _short_list(a.shapes, a.types, a.values) if call else None
+        _short_list(a.shapes, a.dtypes, a.values) if call else None
         for a, call in zip(args, calls, strict=True)
     ]
-    shapes = pl.Series([_short_text(a.shapes) for a in args], dtype=pl.String)
     return pl.DataFrame(
-        _common(events) | {"shapes": shapes, "arguments": pl.Series(arguments, dtype=pl.String)}
+        _common(events) | _inputs(args) | {"arguments": pl.Series(arguments, dtype=pl.String)}
     )
+
+
+def _inputs(args: Sequence[ShapeArgs]) -> dict[str, pl.Series]:
+    """Shapes and types of an operator's inputs as recorded."""
+    texts = {"shapes": [a.shapes for a in args], "dtypes": [a.dtypes for a in args]}
+    return {name: pl.Series(list(map(_short_text, raw)), dtype=pl.String) for name, raw in texts.items()}
 
 
 def _short_list(*parts: msgspec.Raw) -> str | None:
@@ -388,6 +432,15 @@ def _counter_columns(events: Sequence[CounterEvent]) -> pl.DataFrame:
     )
 
 
+def _memory_columns(events: Sequence[InstantEvent]) -> pl.DataFrame:
+    args = _decode_args(events, MemoryArgs)
+    numbers = {
+        name: integers([getattr(a, name) for a in args])
+        for name in ("device_type", "device", "allocated", "reserved")
+    }
+    return pl.DataFrame({"ts_ns": nanoseconds([event.ts for event in events])} | numbers)
+
+
 _BUILDERS: dict[str, Callable[[Sequence[Any]], pl.DataFrame]] = {
     "device": _device_columns,
     "launch": _launch_columns,
@@ -396,7 +449,9 @@ _BUILDERS: dict[str, Callable[[Sequence[Any]], pl.DataFrame]] = {
     "operator": _operator_columns,
     "comm": _comm_columns,
     "sync": _sync_columns,
+    "overhead": _annotation_columns,
     "counter": _counter_columns,
+    "memory": _memory_columns,
 }
 
 

@@ -15,6 +15,7 @@ from traceview.reports.printable import printable
 from traceview.schema import Column, Table
 
 if TYPE_CHECKING:
+    from traceview.recipe import Recipe
     from traceview.reports.coverage import Coverage
     from traceview.run import Run
     from traceview.trace import Trace
@@ -70,6 +71,7 @@ class Inventory:
         gaps: `GAPS`.
         notices: Diagnostics, grouped.
         coverage: What device work was taken for.
+        recipe: What ``run.toml`` beside it says.
     """
 
     about: About
@@ -78,6 +80,7 @@ class Inventory:
     gaps: pl.DataFrame
     notices: tuple[Notice, ...]
     coverage: Coverage
+    recipe: Recipe
 
 
 def take(run: Run) -> Inventory:
@@ -94,6 +97,7 @@ def take(run: Run) -> Inventory:
         gaps=_gaps(rows),
         notices=tuple(notices(run.diagnostics)),
         coverage=coverage.merged([part for _, part in looked_at]),
+        recipe=run.recipe,
     )
 
 

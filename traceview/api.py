@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from traceview import inputs, jobs, registry, sink, store
+from traceview import inputs, jobs, recipe, registry, sink, store, utilization
 from traceview import run as runs
 from traceview.classify import Classifier
 from traceview.contracts import Analysis, Options
@@ -25,6 +25,7 @@ from traceview.errors import (
     UsageError,
 )
 from traceview.prepare import prepare
+from traceview.terms import Asked
 from traceview.trace import diagnostic
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from traceview.reports.report import Report
     from traceview.run import Run
     from traceview.trace import Trace
+    from traceview.utilization import Utilization
 
 PLACE = str | Path
 Steps = str | range
@@ -131,7 +133,7 @@ def load_runs(
     if not traces:
         raise _nothing_usable(listed, candidates, outcomes)
     skipped = _skipped(candidates, outcomes)
-    found = [replace(run, notes=pl.concat([run.notes, *skipped])) for run in runs.group(traces)]
+    found = [_with_recipe(replace(run, notes=pl.concat([run.notes, *skipped]))) for run in runs.group(traces)]
     return [runs.only_ranks(run, ranks) for run in found] if ranks is not None else found
 
 
@@ -229,6 +231,11 @@ def expert_load(run: Run, *, by: Sequence[str] = ("layer",), steps: Steps = "aut
     return analyze(run, "experts", by=by, steps=steps)
 
 
+def idle(run: Run, *, by: Sequence[str] = ("cause",), steps: Steps = "auto") -> Result:
+    """Why devices idle, and how far the hosts are ahead; see `traceview.analyzers.idle`."""
+    return analyze(run, "idle", by=by, steps=steps)
+
+
 def interference(run: Run, *, by: Sequence[str] = ("category",), steps: Steps = "auto") -> Result:
     """What overlap costs the kernels that communication runs beside. See `analyze`."""
     return analyze(run, "interference", by=by, steps=steps)
@@ -239,6 +246,49 @@ def hideability(
 ) -> Result:
     """Which communication could be hidden, and which never. See `analyze`."""
     return analyze(run, "hideability", by=by, steps=steps)
+
+
+def counters(run: Run, *, by: Sequence[str] = ("metric",), steps: Steps = "auto") -> Result:
+    """What memory, SMs, DRAM and links read, and what while communication was exposed. See `analyze`."""
+    return analyze(run, "counters", by=by, steps=steps)
+
+
+def kernels(run: Run, *, by: Sequence[str] = ("category",), steps: Steps = "auto") -> Result:
+    """Which kernels take the device's time. See `analyze`."""
+    return analyze(run, "kernels", by=by, steps=steps)
+
+
+def roofline(
+    run: Run, *, by: Sequence[str] = ("operator", "precision", "name"), steps: Steps = "auto"
+) -> Result:
+    """How fast matrix products run, and how fast they could. See `analyze`."""
+    return analyze(run, "roofline", by=by, steps=steps)
+
+
+def ranges(run: Run, *, by: Sequence[str] = ("name",), steps: Steps = "auto") -> Result:
+    """What annotations cost on the device. See `analyze`."""
+    return analyze(run, "ranges", by=by, steps=steps)
+
+
+def mfu(run: Run, *, steps: Steps = "auto", **said: Any) -> Utilization:  # noqa: ANN401 - the fields of Asked
+    """How much of the GPUs' peak ``run`` reaches; what is not known is withheld, with the reason.
+
+    Args:
+        run: The run; what ``run.toml`` beside its traces says need not be repeated.
+        steps: Steps to look at.
+        said: Fields of `terms.Asked`, with model and GPU by name: ``model="deepseek-v3"``, ``seq_len=4096``,
+            ``global_batch_size=15360``, ``gpu="GB300"`` ...
+
+    Raises:
+        UsageError: Something said is not known.
+    """
+    return utilization_of(run, Asked.of(**said), steps=steps)
+
+
+def utilization_of(run: Run, asked: Asked, *, steps: Steps = "auto") -> Utilization:
+    """The same, asked with an object; see `mfu`."""
+    windows = analyze(run, "breakdown", by=("rank", "step"), steps=steps)
+    return utilization.of_run(run, windows.frame, asked)
 
 
 def report(  # noqa: PLR0913 - what a page may be asked for
@@ -310,6 +360,14 @@ def _read(candidate: Candidate, *, rules: Path | None, cache: Path | None) -> li
         for number, trace in enumerate(parser.parse(source)):
             store.write(prepare(trace, classifier), folder / str(number))
     return [store.read(part) for part in sorted(folder.iterdir()) if store.is_whole(part)]
+
+
+def _with_recipe(run: Run) -> Run:
+    """``run`` with what stands in ``run.toml`` beside it."""
+    if Path(run.traces[0].facts.path).name.startswith(inputs.STDIN_PREFIX):
+        return run
+    found, notes = recipe.read(run.folder)
+    return replace(run, recipe=found, notes=pl.concat([run.notes, notes]))
 
 
 def _nothing_usable(

@@ -1,7 +1,7 @@
 """Write synthetic traces with a known truth.
 
-A small MoE job, one trace per rank, and truth.json: what an analysis must find in them. The same preset
-and seed always give the same bytes.
+A small MoE job, one trace per rank, truth.json: what an analysis must find in them, and run.toml: what its
+owner would say about it. The same preset and seed always give the same bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ Examples:
   traceview synth --list
   traceview synth ep8-deepep -o traces/
   traceview synth ep8-nccl --format nsys -o traces/
+  traceview synth ep8-gpu-metrics --format nsys-parquetdir -o traces/
 """
+
+FORMATS = (
+    "kineto",
+    "nsys",
+    *(f"nsys-{kind}" for kind in ("sqlite", "parquetdir", "arrowdir", "arrow", "jsonlines")),
+)
 
 
 @click.command(help=__doc__, epilog=EXAMPLES)
@@ -34,15 +41,16 @@ Examples:
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write the traces and truth.json here.",
+    help="Write the traces, truth.json and run.toml here.",
 )
 @click.option(
     "--format",
     "trace_format",
-    type=click.Choice(["kineto", "nsys"]),
+    type=click.Choice(FORMATS),
     default="kineto",
     show_default=True,
-    help="Write them as PyTorch's profiler (kineto) or as exports of Nsight Systems (nsys).",
+    help="Write them as PyTorch's profiler does, or as one of the export types of Nsight Systems; nsys is "
+    "short for nsys-sqlite.",
 )
 @click.option("--list", "listing", is_flag=True, help="List the presets.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the random draws.")
@@ -57,7 +65,7 @@ def synth(  # noqa: PLR0913 - one argument per option
     seed: int | None,
 ) -> None:
     """See the module's docstring."""
-    from traceview.synth import PRESETS, write
+    from traceview.synth import PRESETS, recipe, write
 
     if listing:
         for name, workload in PRESETS.items():
@@ -70,7 +78,8 @@ def synth(  # noqa: PLR0913 - one argument per option
         message = f"no preset '{preset}'; there are: {', '.join(PRESETS)}."
         raise click.UsageError(message)
     workload = PRESETS[preset] if seed is None else replace(PRESETS[preset], seed=seed)
-    _report(write(workload, directory, trace_format=trace_format), directory, request)
+    paths = write(workload, directory, trace_format=trace_format)
+    _report([*paths, recipe.write(workload, directory)], directory, request)
 
 
 def _report(paths: list[Path], directory: Path, request: Request) -> None:
@@ -79,8 +88,9 @@ def _report(paths: list[Path], directory: Path, request: Request) -> None:
     for path in paths:
         click.echo(path)
     if request.verbosity >= 0:
-        written = units.size(sum(path.stat().st_size for path in paths))
-        click.echo(f"wrote {units.plural(len(paths), 'file')} ({written}) to {directory}", err=True)
+        files = [file for path in paths for file in (path.iterdir() if path.is_dir() else [path])]
+        written = units.size(sum(file.stat().st_size for file in files))
+        click.echo(f"wrote {units.plural(len(files), 'file')} ({written}) to {directory}", err=True)
 
 
 def _describe(workload: Workload) -> str:
