@@ -17,6 +17,7 @@ import polars as pl
 from traceview import inputs, jobs, registry, store
 from traceview import run as runs
 from traceview.classify import Classifier
+from traceview.comparisons import compare as comparison
 from traceview.contracts import Analysis, Options
 from traceview.errors import (
     NoTraceError,
@@ -30,6 +31,7 @@ from traceview.trace import diagnostic
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from traceview.comparisons.compare import Comparison
     from traceview.inputs import Candidate
     from traceview.run import Run
     from traceview.trace import Trace
@@ -207,6 +209,35 @@ def hideability(
 ) -> Result:
     """Which communication could be hidden, and which never. See `analyze`."""
     return analyze(run, "hideability", by=by, steps=steps)
+
+
+def compare(
+    before: Run,
+    after: Run,
+    *,
+    by: Sequence[str] = ("phase",),
+    steps: Steps | tuple[Steps, Steps] = "auto",
+    log_step_ns: tuple[float | None, float | None] = (None, None),
+) -> Comparison:
+    """Whether ``after`` beats ``before``, and where: differences per rank and step, with their certainty.
+
+    Args:
+        before: The first run; differences are relative to it.
+        after: The second run; the same one with other steps compares parts of a run.
+        by: Labels that rows are told apart by beside axis and role: ``phase``, ``layer``.
+        steps: Steps of both, or of each; see `contracts.Options`.
+        log_step_ns: Step times of both without a profiler, where they are known.
+
+    Raises:
+        UsageError: Rows cannot be told apart by one of ``by``.
+    """
+    asked = comparison.questions(by)
+    chosen = steps if isinstance(steps, tuple) else (steps, steps)
+    first, second = (
+        comparison.Side(run, *(result.frame for result in analyze_all(run, asked, steps=which)))
+        for run, which in zip((before, after), chosen, strict=True)
+    )
+    return comparison.compare(first, second, log_step_ns=log_step_ns)
 
 
 # --- reading -----------------------------------------------------------------------------------------
