@@ -91,7 +91,15 @@ def load(places: PLACE | Sequence[PLACE], *, ranks: Collection[int] | None = Non
         UsageError: Several runs lie there; `load_runs` returns them all.
         NoTraceError: Nothing usable lies there.
     """
-    found = load_runs(places, ranks=ranks, **how)
+    return only_run(load_runs(places, ranks=ranks, **how))
+
+
+def only_run(found: Sequence[Run]) -> Run:
+    """The one run among those found at a place.
+
+    Raises:
+        UsageError: There are several.
+    """
     if len(found) > 1:
         names = ", ".join(f"'{run.name}' ({len(run.ranks)} ranks)" for run in found[:8])
         message = (

@@ -75,9 +75,9 @@ def _ranks(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
     return frozenset(ranks)
 
 
-def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> str | range:
-    """``auto``, ``all``, one step, or the half-open range ``5:10``."""
-    if value in {"auto", "all"}:
+def as_steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | range | None:
+    """``auto``, ``all``, one step, or the half-open range ``5:10``; None where nothing was given."""
+    if value is None or value in {"auto", "all"}:
         return value
     if not (match := re.fullmatch(r"(\d{1,18})(?::(\d{1,18}))?", value)):
         message = f"'{value}' is none of auto, all, a step, or a range such as 5:10."
@@ -114,8 +114,7 @@ def _remember_debug(ctx: click.Context, _param: click.Parameter, value: bool) ->
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
-READING = (
-    click.argument("places", metavar="TRACE...", nargs=-1, required=True),
+LOADING = (
     click.option("--ranks", callback=_ranks, metavar="0-7,12", help="Only these ranks."),
     click.option(
         "--rules",
@@ -135,13 +134,21 @@ READING = (
     click.option("--allow-partial", is_flag=True, help="Exit 0 even if some traces were skipped."),
     click.option("--no-progress", "progress", flag_value=False, default=True, help="Never show progress."),
 )
+"""How traces are read."""
+
+READING = (click.argument("places", metavar="TRACE...", nargs=-1, required=True), *LOADING)
 """Options of commands that read traces."""
 
-ASKING = (
-    click.option("--steps", callback=_steps, default="auto", metavar="auto|all|5:10", help=STEPS_HELP),
+SELECTING = (
+    click.option("--steps", callback=as_steps, default="auto", metavar="auto|all|5:10", help=STEPS_HELP),
     click.option(
         "--by", multiple=True, callback=_split, metavar="A,B", help="Grain of the result, e.g. rank,step."
     ),
+)
+"""What is looked at, and in which grain."""
+
+ASKING = (
+    *SELECTING,
     click.option(
         "--fail-on",
         callback=_conditions,
@@ -151,6 +158,17 @@ ASKING = (
     ),
 )
 """Options of commands that analyse."""
+
+GATING = (
+    click.option(
+        "--gate",
+        callback=_conditions,
+        multiple=True,
+        metavar="'COLUMN<=NUMBER'",
+        help="Exit 1 unless this holds, e.g. 'delta_step_ratio<=0.02'; unknown is no pass.",
+    ),
+)
+"""Conditions of commands that compare runs."""
 
 OUTPUT = (
     click.option(
