@@ -23,8 +23,9 @@ ROWS, KERNEL_ROWS = 20, 10
 NAME_LETTERS = 60
 METHOD = (
     "ms per rank and step; a difference counts if it exceeds the noise of both runs (95 % of differences "
-    "between halves of one run), its 95 % bootstrap interval over steps excludes 0, and a permutation test "
-    "over all rows (step-down max-t) leaves at most 5 % for even one false alarm"
+    "between halves of one run, scaled to as many steps as are compared), its 95 % bootstrap interval over "
+    "steps excludes 0, and a permutation test over all rows (step-down max-t) leaves at most 5 % for even "
+    "one false alarm"
 )
 CAVEAT = (
     "steps of one run share nodes, routing and clocks: that runs differ does not yet say that the change "
@@ -109,13 +110,13 @@ def _mostly(changes: pl.DataFrame, delta: float, total: Mapping[str, Any]) -> st
     alike = changes.filter(is_alike & (pl.col("delta_ns") != 0)).sort(-pl.col("delta_ns").abs())
     ledger = alike.filter(pl.col("scope") == "ledger")
     if not len(ledger):
-        return ", no single row of the step stands out"
+        return "; no single row stands out"
     largest = ledger.row(0, named=True)
     if largest["part"] == "compute":
         families = alike.filter(pl.col("family").is_in(COMPUTE_CATEGORIES))
         largest = families.row(0, named=True) if len(families) else largest
     sign = "+" if delta > 0 else "-"
-    return f": mostly {name(largest)} {sign}{units.duration(abs(largest['delta_ns']))}"
+    return f", above all {name(largest)} {sign}{units.duration(abs(largest['delta_ns']))}"
 
 
 def _yet(changes: pl.DataFrame) -> str:
@@ -133,7 +134,8 @@ def _yet(changes: pl.DataFrame) -> str:
 def name(row: Mapping[str, Any]) -> str:
     """What a row of `CHANGES` is about, in a few words."""
     part = "exposed" if row["part"] == "comm" else _PARTS.get(row["part"], row["part"])
-    labels = [part, row["axis"], row["role"], row["family"]]
+    axis = row["axis"] if row["axis"] != "unknown" else None if row["family"] else "communication"
+    labels = [part, axis, row["role"], row["family"]]
     if row["phase"] != row["family"]:
         labels.append(row["phase"])
     if row["layer"] is not None:
@@ -152,11 +154,12 @@ def _head(abouts: tuple[About, About], total: Mapping[str, Any]) -> Facts:
 
 
 def _run(about: About, total: Mapping[str, Any], letter: str) -> str:
-    of = f" of {about.world_size}" if about.world_size else ""
+    count = len(about.ranks)
+    ranks = f"{count} of {about.world_size} ranks" if about.world_size else units.plural(count, "rank")
     steps = total[f"{letter}_step_count"]
     counted = units.plural(steps, "step") if steps else "one window"
     mean = units.duration(total[f"{letter}_step_ns"])
-    return f"{about.name}: {len(about.ranks)}{of} ranks, {counted}, {mean} each on average"
+    return f"{about.name}: {ranks}, {counted}, {mean} each on average"
 
 
 def _configuration(facts: pl.DataFrame) -> Iterator[Grid]:
@@ -263,10 +266,8 @@ def _remarks(total: Mapping[str, Any]) -> Iterator[Note]:
         logged, overhead = total[f"{letter}_log_step_ns"], total[f"{letter}_overhead_ratio"]
         if logged is not None:
             slower = units.fixed(100 * overhead, 1, signed=True)
-            text = (
-                f"{letter.upper()} takes {units.duration(logged)} without the profiler: profiled {slower} %"
-            )
-            yield Note(text, "info")
+            without = f"{letter.upper()}'s step takes {units.duration(logged)} without the profiler"
+            yield Note(f"{without}, {slower} % with it", "info")
     if total["delta_log_ratio"] is not None:
         ratio = total["delta_log_ratio"]
         direction = "longer" if ratio > 0 else "shorter"

@@ -176,6 +176,11 @@ def test_noise_is_what_halves_of_the_run_differ_by() -> None:
     assert noise(_steps([value]))[0] == pytest.approx(max(halves))
 
 
+def test_noise_of_halves_is_scaled_to_the_steps_that_are_compared() -> None:
+    steps = _steps([[1.0, 5, 2, 9]])  # halves of 2 against 2; 4 against 4 differ by less, by chance
+    assert noise(steps, compared=(4, 4))[0] == pytest.approx(noise(steps)[0] / sqrt(2))
+
+
 def test_drift_is_noise_even_if_random_halves_hardly_show_it() -> None:
     drifting = [float(step) for step in range(20)]
     assert noise(_steps([drifting]))[0] == pytest.approx(10)

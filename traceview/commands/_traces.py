@@ -51,11 +51,11 @@ def load_pair(request: Request) -> tuple[Run, Run]:
     """
     from traceview import api
 
-    found = [api.only_run(load(replace(request, places=(place,)))) for place in request.places]
-    before, after = _distinct(found)
-    if before.name != after.name:
-        return before, after
-    return replace(before, name=f"{before.name} (A)"), replace(after, name=f"{after.name} (B)")
+    before, after = (api.only_run(load(replace(request, places=(place,)))) for place in request.places)
+    if (before.name, _folder(before)) == (after.name, _folder(after)):  # parts of one run
+        return replace(before, name=f"{before.name} (A)"), replace(after, name=f"{after.name} (B)")
+    before, after = _distinct([before, after])
+    return before, after
 
 
 def tagged(frames: Sequence[pl.DataFrame], runs: Sequence[Run]) -> pl.DataFrame:

@@ -51,7 +51,10 @@ def _ns(what: str, *, nullable: bool = False) -> Column:
 
 
 _INTERVAL = "95 % bootstrap interval of the difference, of this row alone; null with fewer than 4 steps"
-_NOISE = "95 % of the differences between halves of one run, of the noisier run; null with fewer than 4 steps"
+_NOISE = (
+    "95 % of the differences between halves of one run, of the noisier run, scaled to as many steps as are "
+    "compared; null with fewer than 4 steps"
+)
 _P = "chance of as clear a difference in any row where nothing changed; null with fewer than 4 steps"
 _VERDICT = "more or less time than before; insignificant; or unknown, with fewer than 4 steps"
 
@@ -231,7 +234,8 @@ def _certainty(aligned: Aligned, delta: Floats, steps: int) -> dict[str, Any]:
         return {"verdict": ["unknown"] * len(delta)}
     before, after = aligned.before, aligned.after
     low, high = statistics.difference_interval(before, after)
-    noise = np.maximum(statistics.noise(before), statistics.noise(after))
+    counts = (before.count, after.count)
+    noise = np.maximum(*(statistics.noise(side, compared=counts) for side in (before, after)))
     p_value = statistics.adjusted_p(before, after)
     is_clear = (p_value <= SIGNIFICANCE) & (np.abs(delta) > noise) & ((low > 0) | (high < 0))
     verdict = np.where(is_clear, np.where(delta > 0, "more", "less"), "insignificant")
