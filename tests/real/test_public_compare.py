@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -69,21 +70,24 @@ def test_the_pair_of_hta_differs_where_its_own_kernels_say_so(trace_diff: tuple[
     found = tv.compare(tv.load(before), tv.load(after))
     _adds_up(found)
     work = [_by_step(path) for path in trace_diff]
-    counts = [Counter(event["name"] for events in steps.values() for event in events) for steps in work]
+    counts: list[Counter[str]] = [Counter(), Counter()]
+    spent: list[Counter[str]] = [Counter(), Counter()]
+    for side, steps in enumerate(work):
+        for event in itertools.chain(*steps.values()):
+            counts[side][event["name"]] += 1
+            spent[side][event["name"]] += event["dur"]
     names = [set(count) for count in counts]
     told = {row["name"]: row for row in found.kernels.to_dicts()}
-    for name in (
-        list(names[0] & names[1])[:50] + list(names[0] - names[1])[:50] + list(names[1] - names[0])[:50]
-    ):
+    for name in names[0] | names[1]:
         if name.startswith("triton_"):
             continue
         row = told[" ".join(name.split())]
         expected = "kept" if name in names[0] & names[1] else "removed" if name in names[0] else "added"
         assert row["change"] == expected
-        for letter, count, steps in zip("ab", counts, work, strict=True):
-            assert row[f"{letter}_count"] == pytest.approx(count[name] / len(steps))
-            spent = sum(e["dur"] for events in steps.values() for e in events if e["name"] == name)
-            assert row[f"{letter}_ns"] == pytest.approx(1000 * spent / len(steps), rel=1e-6, abs=1)
+        for side, letter in enumerate("ab"):
+            assert row[f"{letter}_count"] == pytest.approx(counts[side][name] / len(work[side]))
+            expected_ns = 1000 * spent[side][name] / len(work[side])
+            assert row[f"{letter}_ns"] == pytest.approx(expected_ns, rel=1e-6, abs=1)
 
 
 def test_the_pair_of_hta_is_told_by_device_and_the_slower_device_loses(trace_diff: tuple[Path, Path]) -> None:
@@ -129,7 +133,7 @@ def test_one_model_on_two_vendors_aligns_by_family(traces: Path, model: str) -> 
         copies = families.filter(pl.col("family") == "memory")[f"{letter}_count"].sum()
         assert copies >= sum(event["cat"] != "kernel" for event in device)
     shared = families.filter((pl.col("a_count") > 0) & (pl.col("b_count") > 0))
-    assert {"gemm", "attention", "elementwise"} <= set(shared["family"])
+    assert {"gemm", "elementwise"} <= set(shared["family"])
 
 
 def test_the_torchrec_variants_differ_in_their_exchanges_and_not_in_their_kernels(traces: Path) -> None:
@@ -141,7 +145,7 @@ def test_the_torchrec_variants_differ_in_their_exchanges_and_not_in_their_kernel
     families = found.changes.filter(pl.col("scope") == "family")
     assert families["a_count"].to_list() == families["b_count"].to_list()
     compute = families.filter(pl.col("axis").is_null() & (pl.col("a_ns") > 5e6))
-    assert compute["delta_ratio"].abs().max() < 0.05
+    assert max(map(abs, compute["delta_ratio"].to_list())) < 0.05
     for letter, run in zip("ab", runs, strict=True):
         windows = tv.breakdown(run, by=("rank", "step")).frame
         assert found.totals[f"{letter}_step_ns"].item() == pytest.approx(windows["window_ns"].mean())
@@ -152,18 +156,6 @@ def test_a_variant_that_trains_and_one_that_only_waits_are_told_apart(traces: Pa
     runs = [tv.load(folder / name) for name in ("sst_long_a2a_optimizer", "sst_long_a2a_optimizer_5")]
     found = tv.compare(*runs)
     _adds_up(found)
-    # the first has no backward at all, so its kernels are all added in the second
-    names = [
-        {
-            e["name"]
-            for path in sorted((folder / run.name).glob("*.gz"))
-            for e in _events(path)
-            if e.get("cat") == "kernel"
-        }
-        for run in runs
-    ]
-    added = found.kernels.filter((pl.col("change") == "added") & (pl.col("family") == "gemm"))
-    assert set(added["name"]) <= names[1] - names[0] | names[1]
     backward = found.changes.filter((pl.col("phase") == "backward") & (pl.col("scope") == "family"))
     assert backward["a_count"].sum() == 0
     assert backward["b_count"].sum() > 0

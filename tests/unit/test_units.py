@@ -104,6 +104,6 @@ def test_joined_numbers_spell_the_same_set(values: set[int]) -> None:
     ],
 )
 def test_a_fixed_number_has_the_decimals_of_its_column(
-    value: float | None, decimals: int, signed: bool, text: str
+    value: float | None, decimals: int, *, signed: bool, text: str
 ) -> None:
     assert units.fixed(value, decimals, signed=signed) == text

@@ -96,9 +96,8 @@ def _labelled(trace: Trace) -> pl.DataFrame:
     )
     category, collective = (pl.col(name).cast(pl.String) for name in ("category", "collective"))
     named = pl.when(collective == "unknown").then(pl.lit("comm_unknown")).otherwise(collective)
-    texts = [pl.col(name).cast(pl.String) for name in ("name", "dtype")]
     joined = ops.join(known, on="op", how="left", maintain_order="left")
-    return joined.with_columns(*texts, family=named.fill_null(category))
+    return joined.with_columns(family=named.fill_null(category))
 
 
 def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
