@@ -23,6 +23,7 @@ MATRIX_CATEGORIES = ("gemm", "grouped_gemm", "attention")
 AXES = ("ep", "tp", "cp", "pp", "dp", "edp")
 """Axes whose sizes are told, experts first."""
 
+_NO_PAYLOAD = ("local_epilogue", "barrier", "metadata")
 _NS = pl.Int64()
 MEASURES = ("microbatch_count", "layer_count", "matrix_count", "matrix_blocks", "dispatched_bytes")
 
@@ -103,7 +104,7 @@ def _distinct(name: str) -> pl.Expr:
 
 def _of_dispatches(comm: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     forward = (pl.col("phase").cast(pl.String) == "forward").fill_null(value=True)
-    moved = (pl.col("subrole").cast(pl.String) == "payload").fill_null(value=True)
+    moved = ~pl.col("subrole").cast(pl.String).is_in(_NO_PAYLOAD).fill_null(value=False)
     sent = comm.filter((pl.col("role").cast(pl.String) == "dispatch") & forward & moved)
     known = pl.when(pl.col("in_bytes").null_count() == 0).then(pl.col("in_bytes").sum().cast(pl.Float64))
     return sent.group_by(keys).agg(dispatched_bytes=known)
