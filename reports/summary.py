@@ -10,8 +10,8 @@ import polars as pl
 from traceview.reports.about import About, StepUse
 from traceview.reports.findings import Evidence, Finding, Total, findings
 from traceview.reports.notices import Notice, notices
-from traceview.reports.statistics import StepTime, step_time
 from traceview.schema import Column, Table
+from traceview.statistics import StepTime, step_time
 
 if TYPE_CHECKING:
     from traceview.run import Run

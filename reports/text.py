@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from traceview.reports.about import StepUse
     from traceview.reports.inventory import Inventory
-    from traceview.reports.statistics import StepTime
     from traceview.reports.summary import Summary
+    from traceview.statistics import StepTime
 
 FEW = 8
 """Rows shown in full; of more, only the fastest, the median and the slowest."""

@@ -12,7 +12,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -24,7 +23,6 @@ from traceview.reports.about import StepUse
 from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
 from traceview.reports.notices import Notice, notices
 from traceview.reports.printable import REPLACEMENT, printable
-from traceview.reports.statistics import RESAMPLES, median_interval, step_time
 from traceview.schema import DIAGNOSTICS, STEPS
 
 if TYPE_CHECKING:
@@ -51,52 +49,6 @@ def test_ordinary_names_of_any_language_stay_as_they_are(harmless: str) -> None:
 
 def test_a_page_may_keep_its_newlines() -> None:
     assert printable("a\nb\x1b", keep="\n") == f"a\nb{REPLACEMENT}"
-
-
-# --- statistics --------------------------------------------------------------------------------------
-
-
-def _interval_by_brute_force(step: list[int], value: list[int]) -> tuple[float, float]:
-    """The same draws, with every resample spelled out as a list."""
-    steps = sorted(set(step))
-    draws = np.random.default_rng(0).integers(0, len(steps), size=(RESAMPLES, len(steps)))
-    medians = []
-    for draw in draws:
-        pool = [v for chosen in draw for s, v in zip(step, value, strict=True) if s == steps[chosen]]
-        medians.append(np.median(pool))
-    return float(np.quantile(medians, 0.025)), float(np.quantile(medians, 0.975))
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_the_interval_equals_the_one_of_resamples_spelled_out(ranks: int) -> None:
-    draws = np.random.default_rng(7)
-    step = [number for number in range(6) for _ in range(ranks)]
-    value = draws.integers(1_000, 2_000, len(step)).tolist()
-    assert median_interval(np.array(step), np.array(value)) == _interval_by_brute_force(step, value)
-
-
-def test_ranks_of_one_step_are_not_independent_observations() -> None:
-    value = np.array([100, 140, 90, 130, 110, 150, 95, 125])
-    narrow = median_interval(np.arange(8), value)
-    assert median_interval(np.repeat(np.arange(8), 50), np.repeat(value, 50)) == narrow
-
-
-def test_step_time_is_over_rank_steps_and_has_an_interval_from_five_steps_on() -> None:
-    few = step_time(np.array([1, 2, 3, 4]), np.array([10, 20, 30, 40]))
-    assert few is not None
-    assert (few.median_ns, few.step_count, few.rank_step_count) == (25, 4, 4)
-    assert few.low_ns is None
-    many = step_time(np.array([1, 2, 3, 4, 5, 5]), np.array([10, 20, 30, 40, 50, 60]))
-    assert many is not None
-    assert (many.step_count, many.rank_step_count) == (5, 6)
-    assert many.low_ns is not None
-    assert many.high_ns is not None
-    assert 10 <= many.low_ns <= many.median_ns <= many.high_ns <= 60
-
-
-def test_no_step_has_no_step_time() -> None:
-    empty = np.array([], np.int64)
-    assert step_time(empty, empty) is None
 
 
 # --- notices -----------------------------------------------------------------------------------------
