@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         analyze_all,
         breakdown,
         collective_latency,
+        efficiency,
         expert_load,
         hideability,
         interference,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         load,
         load_runs,
         overlap,
+        scaling,
         stragglers,
     )
     from traceview.errors import TraceViewError
@@ -43,6 +45,7 @@ __all__ = [
     "analyze_all",
     "breakdown",
     "collective_latency",
+    "efficiency",
     "expert_load",
     "hideability",
     "interference",
@@ -50,6 +53,7 @@ __all__ = [
     "load",
     "load_runs",
     "overlap",
+    "scaling",
     "stragglers",
 ]
 

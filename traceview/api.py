@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ import polars as pl
 from traceview import inputs, jobs, registry, store
 from traceview import run as runs
 from traceview.classify import Classifier
+from traceview.comparisons import scaling as comparing
 from traceview.contracts import Analysis, Options
 from traceview.errors import (
     NoTraceError,
@@ -28,8 +30,9 @@ from traceview.prepare import prepare
 from traceview.trace import diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
+    from traceview.comparisons.scaling import Scaling
     from traceview.inputs import Candidate
     from traceview.run import Run
     from traceview.trace import Trace
@@ -207,6 +210,61 @@ def hideability(
 ) -> Result:
     """Which communication could be hidden, and which never. See `analyze`."""
     return analyze(run, "hideability", by=by, steps=steps)
+
+
+def efficiency(run: Run, *, by: Sequence[str] = (), steps: Steps = "auto") -> Result:
+    """How much of the device time is useful work, as a product of factors. See `analyze`."""
+    return analyze(run, "efficiency", by=by, steps=steps)
+
+
+def scaling(
+    runs: Sequence[Run],
+    *,
+    tokens_per_step: int | Mapping[str, int] | None = None,
+    experts: int | Mapping[str, int] | None = None,
+    steps: Steps = "auto",
+) -> Scaling:
+    """What of its speed a rank retains as the job grows, and what the rest is lost to.
+
+    Args:
+        runs: Runs of jobs of different size, each under a name of its own.
+        tokens_per_step: Tokens that a whole job trains on in a step: of every run, or by name of the run.
+        experts: Routed experts of the model, likewise.
+        steps: Steps to look at.
+
+    Raises:
+        UsageError: Names repeat, or a number is given for a run that is not there.
+    """
+    asked = list(comparing.QUESTIONS.items())
+    names = [run.name for run in runs]
+    tokens = _by_name(tokens_per_step, names, "tokens_per_step")
+    of_model = _by_name(experts, names, "experts")
+    return comparing.scaling(
+        [
+            comparing.Size(
+                name=run.name,
+                rank_count=run.world_size or len(run.ranks),
+                recorded_count=len(run.ranks),
+                is_world_known=run.world_size is not None,
+                answers={
+                    result.analysis.name: result.frame for result in analyze_all(run, asked, steps=steps)
+                },
+                tokens_per_step=tokens.get(run.name),
+                experts=of_model.get(run.name),
+            )
+            for run in runs
+        ]
+    )
+
+
+def _by_name(given: int | Mapping[str, int] | None, names: Sequence[str], what: str) -> Mapping[str, int]:
+    """A number per run that has one."""
+    if not isinstance(given, Mapping):
+        return {} if given is None else dict.fromkeys(names, given)
+    if strangers := sorted(set(given) - set(names)):
+        message = f"{what}: there is no run '{strangers[0]}'; there are: {', '.join(names)}."
+        raise UsageError(message)
+    return given
 
 
 # --- reading -----------------------------------------------------------------------------------------

@@ -187,9 +187,7 @@ _CHAIN = ("parallel_ratio", "best_replica", "best_group", "best_rank", "best_bus
 def _factors() -> list[pl.Expr]:
     is_known = pl.col("parallel_ratio").is_not_null()
     ends = zip(_CHAIN, (*_CHAIN[1:], None), FACTORS, strict=True)
-    leaves = {
-        name: pl.col(low) / (pl.lit(1.0) if high is None else pl.col(high)) for low, high, name in ends
-    }
+    leaves = {name: pl.col(low) / (pl.lit(1.0) if high is None else pl.col(high)) for low, high, name in ends}
     tree = {"load_balance": pl.col("parallel_ratio") / pl.col("best_rank"), **leaves}
     return [pl.when(is_known).then(expr).alias(f"{name}_ratio") for name, expr in tree.items()]
 
@@ -197,9 +195,7 @@ def _factors() -> list[pl.Expr]:
 def _losses() -> list[pl.Expr]:
     is_known = pl.col("parallel_ratio").is_not_null()
     ends = zip(_CHAIN, (*_CHAIN[1:], None), FACTORS, strict=True)
-    leaves = {
-        name: (pl.lit(1.0) if high is None else pl.col(high)) - pl.col(low) for low, high, name in ends
-    }
+    leaves = {name: (pl.lit(1.0) if high is None else pl.col(high)) - pl.col(low) for low, high, name in ends}
     tree = {"load_balance": pl.col("best_rank") - pl.col("parallel_ratio"), **leaves}
     return [pl.when(is_known).then(expr).alias(f"{name}_loss_ratio") for name, expr in tree.items()]
 

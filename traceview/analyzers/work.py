@@ -47,7 +47,9 @@ RESULT = Table(
             "bytes put into forward dispatches, the own slice included; null unless all are known", "bytes"
         ),
         **{
-            f"{axis}_size": Column(pl.Int32(), f"largest {axis} group; null where none is known", nullable=True)
+            f"{axis}_size": Column(
+                pl.Int32(), f"largest {axis} group; null where none is known", nullable=True
+            )
             for axis in AXES
         },
     },

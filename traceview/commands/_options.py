@@ -137,11 +137,12 @@ READING = (
 )
 """Options of commands that read traces."""
 
+_BY = click.option(
+    "--by", multiple=True, callback=_split, metavar="A,B", help="Grain of the result, e.g. rank,step."
+)
 ASKING = (
     click.option("--steps", callback=_steps, default="auto", metavar="auto|all|5:10", help=STEPS_HELP),
-    click.option(
-        "--by", multiple=True, callback=_split, metavar="A,B", help="Grain of the result, e.g. rank,step."
-    ),
+    _BY,
     click.option(
         "--fail-on",
         callback=_conditions,
@@ -151,6 +152,9 @@ ASKING = (
     ),
 )
 """Options of commands that analyse."""
+
+CHECKING = tuple(option for option in ASKING if option is not _BY)
+"""The same of commands whose result has one grain."""
 
 OUTPUT = (
     click.option(

@@ -80,7 +80,9 @@ def _by_evidence(base: Size, size: Size, growth: Fraction) -> Fraction | str:
         if None not in sizes and sizes[0] != sizes[1]:
             return f"{axis.upper()} changes from {sizes[0]} to {sizes[1]}, so equal work of a rank tells nothing; {give}"
     ratios = {
-        name: after[name] / before[name] for name in works.MEASURES if before[name] and after[name] is not None
+        name: after[name] / before[name]
+        for name in works.MEASURES
+        if before[name] and after[name] is not None
     }
     if "matrix_count" not in ratios or not {"matrix_blocks", "dispatched_bytes"} & set(ratios):
         return f"nothing in the traces tells how many tokens a rank works on; {give}"

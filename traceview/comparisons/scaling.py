@@ -26,6 +26,7 @@ import numpy as np
 import polars as pl
 
 from traceview.analyzers.ledger import PARTS
+from traceview.comparisons import _causes
 from traceview.comparisons._held import KINDS, TOKENS_FROM, held
 from traceview.errors import UsageError
 from traceview.schema import AXES, Column, Table
@@ -58,6 +59,7 @@ class Size:
         name: Name of the run.
         rank_count: Ranks of the job; those recorded where the trace does not say.
         recorded_count: Ranks recorded.
+        is_world_known: Whether the traces say how many ranks the job has.
         answers: Result of each of `QUESTIONS`.
         tokens_per_step: Tokens that the whole job trains on in a step; None if unknown.
         experts: Routed experts of the model; None if unknown.
@@ -66,6 +68,7 @@ class Size:
     name: str
     rank_count: int
     recorded_count: int
+    is_world_known: bool
     answers: Mapping[str, pl.DataFrame]
     tokens_per_step: int | None = None
     experts: int | None = None
@@ -94,6 +97,7 @@ SIZES = Table(
         "run": Column(_STR, "name of the run"),
         "rank_count": Column(_I64, "ranks of the job, also those not recorded"),
         "recorded_count": Column(_I64, "ranks recorded: all figures describe these"),
+        "is_world_known": Column(pl.Boolean(), "whether the traces say how many ranks the job has"),
         "step_count": Column(_I64, "steps looked at; 0 where nothing marks steps"),
         "window_count": Column(_I64, "windows (rank × device × step) looked at"),
         "step_ns": _known("mean length of a step over the recorded ranks", "ns"),
@@ -141,10 +145,18 @@ LOSSES = Table(
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How runs of several sizes compare: `SIZES`, `LOSSES`, and the efficiency of each run."""
+    """How runs of several sizes compare.
+
+    Attributes:
+        sizes: `SIZES`.
+        losses: `LOSSES`.
+        axes: `_causes.RESULT`: communication along each axis, and why it costs more.
+        efficiency: Result of the analysis `efficiency`, one row per run.
+    """
 
     sizes: pl.DataFrame
     losses: pl.DataFrame
+    axes: pl.DataFrame
     efficiency: pl.DataFrame
 
     def __repr__(self) -> str:
@@ -164,11 +176,17 @@ def scaling(runs: Sequence[Size]) -> Scaling:
     ordered = sorted(runs, key=lambda size: size.rank_count)
     base = ordered[0]
     pairs = [(size, held(base, size)) for size in ordered[1:]]
-    losses = [_losses(base, size, fixed) for size, fixed in pairs if size.step_ns and base.step_ns]
+    measured = [(size, fixed) for size, fixed in pairs if size.step_ns and base.step_ns]
+    losses = [_losses(base, size, fixed) for size, fixed in measured]
+    axes = [
+        _causes.causes(base, size, lost, float(fixed.tokens_per_rank or 1))
+        for (size, fixed), lost in zip(measured, losses, strict=True)
+    ]
     rows = [_row(base), *(_compared(base, size, fixed) for size, fixed in pairs)]
     found = Scaling(
         SIZES.frame(pl.DataFrame(rows, schema=SIZES.schema())),
         pl.concat([LOSSES.empty(), *losses]),
+        pl.concat([_causes.RESULT.empty(), *axes]),
         pl.concat(
             size.answers["efficiency"].select(pl.lit(size.name).alias("run"), pl.all()) for size in ordered
         ),
@@ -190,6 +208,7 @@ def _row(size: Size) -> dict[str, Any]:
         "run": size.name,
         "rank_count": size.rank_count,
         "recorded_count": size.recorded_count,
+        "is_world_known": size.is_world_known,
         "step_count": size.answers["ledger"]["step"].drop_nulls().n_unique(),
         "window_count": count,
         "step_ns": size.step_ns,
