@@ -37,7 +37,7 @@ _CAUSES = {
     "larger_group": "the group has more members, and takes longer for the same bytes",
     "slower": "it takes longer for the same bytes in a group of the same size",
 }
-_PARTS = {"several": "several at once", "copy": "copies"}
+_PARTS = {"copy": "copies"}
 _SPLIT = {"wait": "waiting", "transfer": "transferring", "unsplit": "not split"}
 _HEADS = {
     "dp_balance": "dp balance",
@@ -153,7 +153,7 @@ def _losses(losses: pl.DataFrame, sizes: Sequence[Mapping[str, Any]]) -> Grid:
     """Owners of the largest run, largest loss first, with the losses of the runs between beside them."""
     runs = [row["run"] for row in sizes if row["run"] in set(losses["run"])]
     last, between = runs[-1], runs[:-1]
-    owner = ["part", "axis", "cause"]
+    owner = ["part", "axes", "cause"]
     largest = losses.filter(pl.col("run") == last).sort("loss_ns", *owner, descending=[True] + [False] * 3)
     others = [losses.filter(pl.col("run") == run) for run in between]
     is_scaled = bool((largest["base_ns"] != largest["ideal_ns"]).any())
@@ -192,9 +192,11 @@ def _loss_cells(
 
 def _owner(row: Mapping[str, Any]) -> str:
     part = str(row["part"])
+    if part == "several":
+        return f"{row['axes'].replace('+', ' and ')} at once"
     if part != "comm":
         return _PARTS.get(part, part)
-    return " ".join(word for word in (str(row["axis"]), _SPLIT.get(row["cause"] or "", "")) if word)
+    return " ".join(word for word in (row["axes"], _SPLIT.get(row["cause"] or "", "")) if word)
 
 
 def _published() -> Grid:

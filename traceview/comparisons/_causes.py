@@ -70,7 +70,7 @@ def causes(base: Size, size: Size, losses: pl.DataFrame, work: float) -> pl.Data
         work: Tokens per rank over those of ``base``.
     """
     comm = losses.filter(pl.col("part") == "comm")
-    by_axis = comm.group_by("run", "base_run", "axis").agg(
+    by_axis = comm.group_by("run", "base_run", axis=pl.col("axes").cast(pl.Enum(AXES))).agg(
         pl.col("loss_ns", "loss_ratio").sum(),
         wait_ns=pl.col("loss_ns").filter(pl.col("cause") == "wait").sum(),
     )

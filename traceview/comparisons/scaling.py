@@ -29,7 +29,7 @@ from traceview.analyzers.ledger import PARTS
 from traceview.comparisons import _causes
 from traceview.comparisons._held import KINDS, TOKENS_FROM, held
 from traceview.errors import UsageError
-from traceview.schema import AXES, Column, Table
+from traceview.schema import Column, Table
 from traceview.statistics import MINIMUM_STEPS, Steps, difference_interval, ratio_interval
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 QUESTIONS = {
     "ledger": ("step", "kind"),
+    "several": ("step",),
     "efficiency": (),
     "work": (),
     "collectives": ("axis",),
@@ -46,8 +47,11 @@ QUESTIONS = {
 """What has to be known of each run: analyses, and the grain of each."""
 
 CAUSES = ("wait", "transfer", "unsplit")
-_OWNER = ("part", "axis", "cause")
+_OWNER = ("part", "axes", "cause")
 _I64, _F64, _STR = pl.Int64(), pl.Float64(), pl.String()
+_UNSPLIT_SHARE = 0.05
+"""Up to this share of an axis's exposed time may be in exchanges that ranks are missing of."""
+
 _TOLERANCE = 1e-9
 
 
@@ -126,7 +130,9 @@ LOSSES = Table(
         "run": Column(_STR, "name of the run"),
         "base_run": Column(_STR, "run it is compared with"),
         "part": Column(pl.Enum(PARTS), "part of the step's ledger"),
-        "axis": _known("parallelism axis of exposed communication", dtype=pl.Enum(AXES)),
+        "axes": _known(
+            "parallelism axis of exposed communication; joined by '+' where several share it", dtype=_STR
+        ),
         "cause": _known(
             "waiting for the last rank, or transferring; null where ranks are missing to tell",
             dtype=pl.Enum(CAUSES),
@@ -313,30 +319,35 @@ def _split_axes(base: Size, size: Size) -> list[str]:
 
     Where one run has all ranks of a group and the other has not, the parts could not be compared.
     """
-    frames = [one.answers["ledger"].filter(pl.col("part") == "comm") for one in (base, size)]
-    shares = [
+    comm = [one.answers["ledger"].filter(pl.col("part") == "comm") for one in (base, size)]
+    shares = pl.concat(
         frame.group_by(pl.col("axis").cast(_STR)).agg(
             whole=pl.col("time_ns").sum(), rest=pl.col("exposed_unsplit_ns").sum()
         )
-        for frame in frames
-    ]
-    poor = pl.concat(shares).filter(pl.col("rest") * 20 > pl.col("whole"))["axis"].to_list()
-    return sorted(set(pl.concat(shares)["axis"].to_list()) - set(poor))
+        for frame in comm
+    )
+    is_poor = (pl.col("rest") > _UNSPLIT_SHARE * pl.col("whole")).any()
+    return shares.group_by("axis").agg(is_poor=is_poor).filter(~pl.col("is_poor"))["axis"].to_list()
 
 
 def _entries(size: Size, split: Sequence[str]) -> pl.DataFrame:
-    """``step, part, axis, cause, time_ns, window_count`` of each entry of the ledger."""
-    ledger = size.answers["ledger"]
-    is_split = (pl.col("part") == "comm") & pl.col("axis").cast(_STR).is_in(split)
-    keys = ["step", "part", "axis", "window_count"]
-    whole = ledger.filter(~is_split).select(*keys, "time_ns", cause=pl.lit(None, pl.Enum(CAUSES)))
+    """``step, part, axes, cause, time_ns, window_count``: the ledger, shared time by who shares it."""
+    ledger = size.answers["ledger"].with_columns(axes=pl.col("axis").cast(_STR))
+    is_split = (pl.col("part") == "comm") & pl.col("axes").is_in(split)
+    keys = ["step", "part", "axes", "window_count"]
+    nothing = pl.lit(None, pl.Enum(CAUSES))
+    whole = ledger.filter(~is_split & (pl.col("part") != "several")).select(*keys, "time_ns", cause=nothing)
     parts = [
         ledger.filter(is_split).select(
             *keys, time_ns=pl.col(f"exposed_{cause}_ns").fill_null(0), cause=pl.lit(cause, pl.Enum(CAUSES))
         )
         for cause in CAUSES
     ]
-    return pl.concat([whole, *parts]).filter((pl.col("time_ns") != 0) | (pl.col("part") != "comm"))
+    shared = size.answers["several"].select(
+        "step", "axes", "window_count", "time_ns", part=pl.lit("several", pl.Enum(PARTS)), cause=nothing
+    )
+    entries = pl.concat([whole, *parts, shared.select(whole.columns)])
+    return entries.filter((pl.col("time_ns") != 0) | pl.col("part").is_in(["compute", "copy", "idle"]))
 
 
 def _totals(entries: pl.DataFrame, owners: pl.DataFrame) -> list[int]:
