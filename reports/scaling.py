@@ -32,9 +32,10 @@ _KINDS = {
 _CAUSES = {
     "left_domain": "more of its bytes leave the scale-up (NVLink) domain",
     "waiting": "ranks wait longer for the last one",
-    "more_bytes": "a rank sends more for the same tokens",
+    "more_bytes": "a rank sends more",
+    "same_bytes_for_less": "what a rank sends does not shrink with its tokens",
     "less_hidden": "less of it is hidden under compute",
-    "larger_group": "the group has more members, and takes longer for the same bytes",
+    "larger_group": "the group has more members",
     "slower": "it takes longer for the same bytes in a group of the same size",
 }
 _PARTS = {"copy": "copies"}
@@ -66,10 +67,11 @@ def page(
     if len(found.losses):
         blocks.append(_losses(found.losses, sizes))
     blocks += [*_causes(found.axes), *_remarks(sizes)]
-    for name, noticed in notices.items():
-        recorded = next(row["recorded_count"] for row in sizes if row["run"] == name)
-        for note in margins.notes(noticed, rank_count=recorded, every_notice=every_notice):
-            blocks.append(Note(f"{name}: {note.text}", note.severity))
+    for row in sizes:
+        found_notes = margins.notes(
+            notices[row["run"]], rank_count=row["recorded_count"], every_notice=every_notice
+        )
+        blocks += [Note(f"{row['run']}: {note.text}", note.severity) for note in found_notes]
     if len(sizes) > 1:
         blocks.append(_published())
     return [*blocks, Verdict(sentence(found))]
@@ -79,7 +81,7 @@ def sentence(found: Scaling) -> str:
     """The one line to remember."""
     base, *larger = found.sizes.to_dicts()
     if not larger:
-        share = units.percent(found.efficiency["parallel_ratio"].first() if len(found.efficiency) else None)
+        share = units.percent(found.efficiency.to_dicts()[0]["parallel_ratio"])
         return f"One run alone says nothing about scaling; {share} of its device time is compute."
     last = larger[-1]
     span = f"From {base['rank_count']:,} to {last['rank_count']:,} ranks"
@@ -95,9 +97,13 @@ def sentence(found: Scaling) -> str:
     if last["retention"] >= 1 or not len(losses):
         return f"{text}."
     worst = losses.sort("loss_ns", descending=True).row(0, named=True)
-    total = last["step_ns"] * (1 - last["retention"])
-    cost = f"{units.duration(worst['loss_ns'])} of {units.duration(total)} lost per step"
-    return f"{text}; most of the loss is {_owner(worst)}: {cost}."
+    total = units.duration(last["step_ns"] * (1 - last["retention"]))
+    cost = f"the largest loss is {_owner(worst)}, {units.duration(worst['loss_ns'])} of {total} per step"
+    known = found.axes.filter(
+        (pl.col("run") == last["run"]) & (pl.col("axis").cast(pl.String) == worst["axes"])
+    )
+    why = f": {_CAUSES[known['cause'][0]]}" if known["cause"].count() else ""
+    return f"{text}; {cost}{why}."
 
 
 # --- tables ------------------------------------------------------------------------------------------
@@ -145,8 +151,10 @@ def _tree(efficiency: pl.DataFrame, *, additive: bool) -> Grid:
         )
         for row in efficiency.iter_rows(named=True)
     )
-    title = "efficiency, %; what each loses of the time adds up to 100 − parallel"
-    return Grid(title if additive else "efficiency, %; parallel is the product", heads, lines)
+    title = "efficiency of the recorded ranks, %; what each loses of the time adds up to 100 − parallel"
+    return Grid(
+        title if additive else "efficiency of the recorded ranks, %; parallel is the product", heads, lines
+    )
 
 
 def _losses(losses: pl.DataFrame, sizes: Sequence[Mapping[str, Any]]) -> Grid:
@@ -162,7 +170,7 @@ def _losses(losses: pl.DataFrame, sizes: Sequence[Mapping[str, Any]]) -> Grid:
     lines = []
     for row in largest.iter_rows(named=True):
         beside = [
-            other.filter(*(pl.col(key).eq_missing(row[key]) for key in owner))["loss_ns"].sum()
+            int(other.filter(*(pl.col(key).eq_missing(row[key]) for key in owner))["loss_ns"].sum())
             for other in others
         ]
         lines.append(_loss_cells(_owner(row), row, beside, is_scaled=is_scaled))
@@ -172,7 +180,7 @@ def _losses(losses: pl.DataFrame, sizes: Sequence[Mapping[str, Any]]) -> Grid:
         "loss_high_ns": None,
     }
     lines.append(
-        _loss_cells("step", total, [other["loss_ns"].sum() for other in others], is_scaled=is_scaled)
+        _loss_cells("step", total, [int(other["loss_ns"].sum()) for other in others], is_scaled=is_scaled)
     )
     title = "what a step takes beyond the ideal, ms per step and rank; rows add up exactly, in ns"
     return Grid(title, tuple(heads), tuple(lines))
@@ -219,8 +227,10 @@ def _published() -> Grid:
 
 def _causes(axes: pl.DataFrame) -> Iterator[Note]:
     for row in axes.drop_nulls("cause").iter_rows(named=True):
-        cost = f"{units.duration(row['loss_ns'])} per step ({units.percent(row['loss_ratio'])})"
-        yield Note(f"{row['run']}, {row['axis']} costs {cost} more: {_CAUSES[row['cause']]}{_figures(row)}")
+        cost = f"{units.duration(row['loss_ns'])} per step alone"
+        if row["shared_loss_ns"]:
+            cost += f" and {units.duration(row['shared_loss_ns'])} shared with others"
+        yield Note(f"{row['run']}: {row['axis']} loses {cost}: {_CAUSES[row['cause']]}{_figures(row)}")
 
 
 def _figures(row: Mapping[str, Any]) -> str:
@@ -228,7 +238,7 @@ def _figures(row: Mapping[str, Any]) -> str:
     match row["cause"]:
         case "left_domain":
             pair = [units.percent(row[f"{when}far_ratio"]) for when in ("base_", "")]
-        case "more_bytes":
+        case "more_bytes" | "same_bytes_for_less":
             pair = [units.size(row[f"{when}sent_bytes"]) for when in ("base_", "")]
         case "less_hidden":
             pair = [units.percent(row[f"{when}hidden_ratio"]) for when in ("base_", "")]
@@ -240,22 +250,30 @@ def _figures(row: Mapping[str, Any]) -> str:
 
 
 def _remarks(sizes: Sequence[Mapping[str, Any]]) -> Iterator[Note]:
+    said: dict[tuple[str, str], list[str]] = {}
     for row in sizes:
-        if not row["is_world_known"]:
-            ranks = units.plural(row["rank_count"], "rank")
-            text = f"{row['run']}: nothing says how large the job is; its {ranks} recorded are taken for all"
-            yield Note(text, "info")
-        if row["reason"]:
-            yield Note(f"{row['run']}: no retention: {row['reason']}", "missing")
-        elif row["tokens_from"] == "evidence":
-            same = "a rank is taken to work on as many tokens as in"
-            if row["tokens_per_rank_over_base"] != 1:
-                share = units.significant(row["tokens_per_rank_over_base"])
-                same = f"a rank is taken to work on {share} times the tokens of"
-            why = "its microbatches, matrix products and dispatched bytes tell; --tokens-per-step makes sure"
-            yield Note(f"{row['run']}: {same} {row['base_run']}: {why}", "info")
-        if row["base_run"] and row["scaling"] and row["retention_low"] is None:
-            yield Note(f"{row['run']}: too few steps for an interval of the retention", "missing")
+        for severity, text in _remarks_on(row):
+            said.setdefault((severity, text), []).append(row["run"])
+    for (severity, text), names in said.items():
+        yield Note(f"{', '.join(names)}: {text}", severity)
+
+
+def _remarks_on(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Severity and text of what has to be known about one run's row."""
+    if not row["is_world_known"]:
+        yield "info", "nothing says how large the job is; the recorded ranks are taken for all"
+    if row["reason"]:
+        yield "missing", f"no retention: {row['reason']}"
+    elif row["tokens_from"] == "evidence":
+        tokens = "as many tokens as"
+        if row["tokens_per_rank_over_base"] != 1:
+            tokens = f"{units.significant(row['tokens_per_rank_over_base'])} of the tokens"
+        text = (
+            f"a rank is taken to work on {tokens} in {row['base_run']}, by its kernels and dispatched bytes"
+        )
+        yield "info", f"{text}; --tokens-per-step makes sure"
+    if row["base_run"] and row["scaling"] and row["retention_low"] is None:
+        yield "missing", "too few steps for an interval of the retention"
 
 
 def _number(value: float | None, digits: int = 3) -> str:

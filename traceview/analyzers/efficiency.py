@@ -9,11 +9,11 @@ of all ranks over all their windows:
 - ``communication = max u / max a``: while the busiest one exchanges, nobody computes;
 - ``orchestration = max a``: nothing at all runs, because the host is late or has to wait.
 
-Load balance splits by nested sets of ranks: ranks make expert-parallel groups, the groups that pipeline stages
-join make a replica, the replicas make the job. With ``best`` the largest ``u`` of any set of a level, all its
-ranks and windows pooled: ``dp = mean u / best replica``, ``pp = best replica / best group``, ``ep = best group
-/ best rank``. Every factor is at most 1, and their product is exact. Where no such set exists, each rank is one
-of its own, and the factor is 1.
+Load balance splits by nested sets of ranks: ranks make expert-parallel groups, the groups that pipeline
+stages join make a replica, the replicas make the job. With ``best`` the largest ``u`` of any set of a level,
+all its ranks and windows pooled: ``dp = mean u / best replica``, ``pp = best replica / best group``, ``ep =
+best group / best rank``. Every factor is at most 1, and their product is exact. Where no such set exists,
+each rank is one of its own, and the factor is 1.
 
 The additive form states what of the time is lost instead: ``1 − parallel`` is the sum of the losses.
 

@@ -1,7 +1,7 @@
 """Which axes communicate at once, in the exposed time that several ops share and that so belongs to none.
 
-The ledger has one row for that time. Here it is told apart by the set of axes with an op in progress, at every
-moment; a set of one axis means that several of its ops run at once.
+The ledger has one row for that time. Here it is told apart by the set of axes with an op in progress, at
+every moment; a set of one axis means that several of its ops run at once.
 """
 
 from __future__ import annotations

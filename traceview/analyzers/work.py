@@ -1,9 +1,10 @@
 """How much work a rank does in a step, as far as a trace shows it, and among how many ranks.
 
-A trace names no tokens. What it holds instead grows with them: microbatches, matrix products and their thread
-blocks, and the bytes that a rank puts into its dispatches. Two runs in which all of that is equal work on the
-same number of tokens per rank; a persistent kernel has the same blocks whatever it multiplies, so equal blocks
-prove less than unequal ones. What the optimizer does is left out: its share shrinks as replicas grow in number.
+A trace names no tokens. What it holds instead grows with them: microbatches, matrix products and their
+thread blocks, and the bytes that a rank puts into its dispatches. Two runs in which all of that is equal
+work on the same number of tokens per rank; a persistent kernel has the same blocks whatever it multiplies,
+so equal blocks prove less than unequal ones. What the optimizer does is left out: its share shrinks as
+replicas grow in number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Show what of its speed a rank retains as the job grows, and who owns the loss.
 
-Runs of two or more sizes, one folder each: tokens/s/rank against the smallest job, the efficiency of each run
-as a product of factors, and the loss per step by owner, as rows that add up exactly. Tokens per step are taken
-from --tokens-per-step or --tokens-per-rank; without them the work of a rank has to be the same in all runs.
+Runs of two or more sizes, one folder each: tokens/s/rank against the smallest job, the efficiency of each
+run as a product of factors, and the loss per step by owner, as rows that add up exactly. Tokens per step are
+taken from --tokens-per-step or --tokens-per-rank; without them the work of a rank has to be the same in all
+runs.
 """
 
 from __future__ import annotations

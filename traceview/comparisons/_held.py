@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 KINDS = ("weak", "strong", "moe_weak", "same_size")
 TOKENS_FROM = ("given", "evidence")
-"""Tokens per step were given; or the work of a rank in the two traces was compared, which is an assumption."""
+"""Tokens per step were given; or the work of a rank in both traces was compared, which is an assumption."""
 
 EQUAL_WITHIN = 0.01
 """Relative difference up to which the traces of two runs show the same amount of work."""
@@ -78,7 +78,8 @@ def _by_evidence(base: Size, size: Size, growth: Fraction) -> Fraction | str:
     for axis in _GRID:
         sizes = before[f"{axis}_size"], after[f"{axis}_size"]
         if None not in sizes and sizes[0] != sizes[1]:
-            return f"{axis.upper()} changes from {sizes[0]} to {sizes[1]}, so equal work of a rank tells nothing; {give}"
+            change = f"{axis.upper()} changes from {sizes[0]} to {sizes[1]}"
+            return f"{change}, so equal work of a rank tells nothing; {give}"
     ratios = {
         name: after[name] / before[name]
         for name in works.MEASURES

@@ -1,16 +1,18 @@
 """Does it scale: what of its speed a rank retains as the job grows, and what the rest is lost to.
 
-``retention = (tokens/s/rank)_N / (tokens/s/rank)_N0``, against the smallest job. Written with the mean step time
-``T`` of all recorded ranks it is ``T_ideal / T``, where ``T_ideal = T_0 × (tokens per rank) / (tokens per rank)_0``
-is how long a step would take at the speed of the smallest job. So every part of the ledger of a step has an
-ideal too, what it takes beyond is its loss, and the losses add up to ``T − T_ideal``, in whole ns.
+``retention = (tokens/s/rank)_N / (tokens/s/rank)_N0``, against the smallest job. Written with the mean step
+time ``T`` of all recorded ranks it is ``T_ideal / T``, where ``T_ideal = T_0 × (tokens per rank) / (tokens
+per rank)_0`` is how long a step would take at the speed of the smallest job. So every part of the ledger of
+a step has an ideal too, what it takes beyond is its loss, and the losses add up to ``T − T_ideal``, in whole
+ns.
 
-What was held fixed is said: *weak* holds the tokens per rank, *strong* those of the whole step, and *moe_weak*
-is weak with experts that grow as the ranks do. Where neither is held, or nothing tells, retention is refused.
+What was held fixed is said: *weak* holds the tokens per rank, *strong* those of the whole step, and
+*moe_weak* is weak with experts that grow as the ranks do. Where neither is held, or nothing tells, retention
+is refused.
 
-Two identities hold to rounding, and are checked: ``retention = compute_scaling × parallel / parallel_0``, with
-``compute_scaling`` the speed of compute alone (tokens per second of compute), and ``1 − retention`` is the sum
-of the losses over the step time.
+Two identities hold to rounding, and are checked: ``retention = compute_scaling × parallel / parallel_0``,
+with ``compute_scaling`` the speed of compute alone (tokens per second of compute), and ``1 − retention`` is
+the sum of the losses over the step time.
 
 Source: POP Centre of Excellence for the first identity; Karp and Flatt, "Measuring Parallel Processor
 Performance", 1990, for the serial fraction.

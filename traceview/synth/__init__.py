@@ -26,6 +26,7 @@ import numpy as np
 from traceview.errors import UsageError
 from traceview.synth import kineto, nsys
 from traceview.synth.presets import PRESETS
+from traceview.synth.recipe import recipe
 from traceview.synth.simulate import simulate
 from traceview.synth.timeline import Timeline
 from traceview.synth.truth import arrays, truth
@@ -84,7 +85,8 @@ def write(
         progress: Called with the ranks written so far and the ranks in all.
 
     Returns:
-        The traces in rank order, less the missing ones, then the truth.
+        The traces in rank order, less the missing ones, then the truth, then ``run.toml`` where only some
+        ranks are recorded: what the whole job does has to be said then.
 
     Raises:
         UsageError: There is no such preset or format, or the format cannot hold the workload.
@@ -107,7 +109,10 @@ def write(
         _replace(path, gzip.compress(data, compresslevel=level, mtime=0) if compress else data)
         if progress:
             progress(done, len(paths))
-    return [*paths.values(), *_write_truth(timeline, directory, paths)]
+    about = [] if plan.capture.recorded_ranks is None else [directory / "run.toml"]
+    for path in about:
+        _replace(path, recipe(plan).encode())
+    return [*paths.values(), *_write_truth(timeline, directory, paths), *about]
 
 
 def _write_truth(timeline: Timeline, directory: Path, paths: Mapping[int, Path]) -> list[Path]:

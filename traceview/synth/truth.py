@@ -38,9 +38,10 @@ def truth(timeline: Timeline, files: Mapping[int, str]) -> dict[str, Any]:
         files: Name of each rank's trace, for those that have one.
 
     Returns:
-        ``throughput`` (of the whole job), ``ranks`` (clock, file and figures per rank, over the whole device window and per step),
-        ``stragglers``, ``collectives`` (one entry per instance; of a compact run ``calls``, one entry per
-        call, whose times and bytes are in `arrays`), ``experts`` (tokens per expert) and ``hot_experts``.
+        ``throughput`` (of the whole job), ``ranks`` (clock, file and figures per rank, over the whole device
+        window and per step), ``stragglers``, ``collectives`` (one entry per instance; where they are vast
+        ``calls``, one entry per call, whose times and bytes are in `arrays`), ``experts`` (tokens per expert)
+        and ``hot_experts``.
     """
     workload = timeline.workload
     if workload.has_vast_truth:
