@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         breakdown,
         collective_latency,
         compare,
+        efficiency,
         expert_load,
         hideability,
         interference,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         load,
         load_runs,
         overlap,
+        scaling,
         stragglers,
     )
     from traceview.errors import TraceViewError
@@ -49,6 +51,7 @@ __all__ = [
     "breakdown",
     "collective_latency",
     "compare",
+    "efficiency",
     "expert_load",
     "hideability",
     "interference",
@@ -57,6 +60,7 @@ __all__ = [
     "load_runs",
     "overlap",
     "profile_steps",
+    "scaling",
     "stragglers",
 ]
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from traceview import inputs, jobs, registry, store
 from traceview import run as runs
 from traceview.classify import Classifier
 from traceview.comparisons import compare as comparison
+from traceview.comparisons import scaling as comparing
 from traceview.contracts import Analysis, Options
 from traceview.errors import (
     NoTraceError,
@@ -29,9 +31,10 @@ from traceview.prepare import prepare
 from traceview.trace import diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from traceview.comparisons.compare import Comparison
+    from traceview.comparisons.scaling import Scaling
     from traceview.inputs import Candidate
     from traceview.run import Run
     from traceview.trace import Trace
@@ -246,6 +249,61 @@ def compare(
         for run, which in zip((before, after), chosen, strict=True)
     )
     return comparison.compare(first, second, log_step_ns=log_step_ns)
+
+
+def efficiency(run: Run, *, by: Sequence[str] = (), steps: Steps = "auto") -> Result:
+    """How much of the device time is useful work, as a product of factors. See `analyze`."""
+    return analyze(run, "efficiency", by=by, steps=steps)
+
+
+def scaling(
+    runs: Sequence[Run],
+    *,
+    tokens_per_step: int | Mapping[str, int] | None = None,
+    experts: int | Mapping[str, int] | None = None,
+    steps: Steps = "auto",
+) -> Scaling:
+    """What of its speed a rank retains as the job grows, and what the rest is lost to.
+
+    Args:
+        runs: Runs of jobs of different size, each under a name of its own.
+        tokens_per_step: Tokens that a whole job trains on in a step: of every run, or by name of the run.
+        experts: Routed experts of the model, likewise.
+        steps: Steps to look at.
+
+    Raises:
+        UsageError: Names repeat, or a number is given for a run that is not there.
+    """
+    asked = list(comparing.QUESTIONS.items())
+    names = [run.name for run in runs]
+    tokens = _by_name(tokens_per_step, names, "tokens_per_step")
+    of_model = _by_name(experts, names, "experts")
+    return comparing.scaling(
+        [
+            comparing.Size(
+                name=run.name,
+                rank_count=run.world_size or len(run.ranks),
+                recorded_count=len(run.ranks),
+                is_world_known=run.world_size is not None,
+                answers={
+                    result.analysis.name: result.frame for result in analyze_all(run, asked, steps=steps)
+                },
+                tokens_per_step=tokens.get(run.name),
+                experts=of_model.get(run.name),
+            )
+            for run in runs
+        ]
+    )
+
+
+def _by_name(given: int | Mapping[str, int] | None, names: Sequence[str], what: str) -> Mapping[str, int]:
+    """A number per run that has one."""
+    if not isinstance(given, Mapping):
+        return {} if given is None else dict.fromkeys(names, given)
+    if strangers := sorted(set(given) - set(names)):
+        message = f"{what}: there is no run '{strangers[0]}'; there are: {', '.join(names)}."
+        raise UsageError(message)
+    return given
 
 
 # --- reading -----------------------------------------------------------------------------------------

@@ -174,6 +174,27 @@ def difference_interval(before: Steps, after: Steps, *, seed: int = 0) -> tuple[
     return centre + low, centre + high
 
 
+def ratio_interval(before: Steps, after: Steps, *, seed: int = 0) -> tuple[float, float]:
+    """Bootstrap interval (`CONFIDENCE`) of the ratio of two mean times, ``before / after``, of one row each.
+
+    As `difference_interval`, of logarithms.
+
+    Args:
+        before: At least 2 steps, of one row.
+        after: At least 2 steps, of one row.
+        seed: Of the draws.
+    """
+    centre = np.log(before.means()[0] / after.means()[0])
+    parts = [
+        np.log(steps.resampled(seed=seed + number)[:, 0] / steps.means()[0])
+        * np.sqrt(steps.count / (steps.count - 1))
+        for number, steps in enumerate((before, after))
+    ]
+    [tail] = _tails(_relative(before), _relative(after))
+    low, high = np.quantile(parts[0] - parts[1], [tail, 1 - tail])
+    return float(np.exp(centre + low)), float(np.exp(centre + high))
+
+
 def adjusted_p(before: Steps, after: Steps, *, seed: int = 0) -> Floats:
     """How often chance alone would show, anywhere, a difference as clear as that of each row.
 
@@ -243,6 +264,11 @@ def _error(counts: tuple[int, int]) -> float:
 
 def _per_window(steps: Steps) -> Floats:
     return np.asarray(steps.totals / steps.windows[:, None])
+
+
+def _relative(steps: Steps) -> Steps:
+    """The same steps with a mean of 1, so that runs of different length can be weighed."""
+    return Steps(steps.totals / steps.means(), steps.windows)
 
 
 def _deviations(steps: Steps, *, seed: int) -> Floats:

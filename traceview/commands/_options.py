@@ -139,25 +139,25 @@ LOADING = (
 READING = (click.argument("places", metavar="TRACE...", nargs=-1, required=True), *LOADING)
 """Options of commands that read traces."""
 
-SELECTING = (
-    click.option("--steps", callback=as_steps, default="auto", metavar="auto|all|5:10", help=STEPS_HELP),
-    click.option(
-        "--by", multiple=True, callback=_split, metavar="A,B", help="Grain of the result, e.g. rank,step."
-    ),
+_STEPS = click.option("--steps", callback=as_steps, default="auto", metavar="auto|all|5:10", help=STEPS_HELP)
+_BY = click.option(
+    "--by", multiple=True, callback=_split, metavar="A,B", help="Grain of the result, e.g. rank,step."
 )
-"""What is looked at, and in which grain."""
-
-ASKING = (
-    *SELECTING,
-    click.option(
-        "--fail-on",
-        callback=_conditions,
-        multiple=True,
-        metavar="'COLUMN>NUMBER'",
-        help="Exit 1 if this holds in any row, e.g. 'exposed_comm_ratio>0.2'.",
-    ),
+_FAIL_ON = click.option(
+    "--fail-on",
+    callback=_conditions,
+    multiple=True,
+    metavar="'COLUMN>NUMBER'",
+    help="Exit 1 if this holds in any row, e.g. 'exposed_comm_ratio>0.2'.",
 )
+ASKING = (_STEPS, _BY, _FAIL_ON)
 """Options of commands that analyse."""
+
+CHECKING = (_STEPS, _FAIL_ON)
+"""The same of commands whose result has one grain."""
+
+SELECTING = (_STEPS, _BY)
+"""What is looked at, and in which grain."""
 
 GATING = (
     click.option(

@@ -26,6 +26,7 @@ import numpy as np
 from traceview.errors import UsageError
 from traceview.synth import kineto, nsys
 from traceview.synth.presets import PRESETS
+from traceview.synth.recipe import recipe
 from traceview.synth.simulate import simulate
 from traceview.synth.timeline import Timeline
 from traceview.synth.truth import arrays, truth
@@ -85,7 +86,8 @@ def write(
         progress: Called with the ranks written so far and the ranks in all.
 
     Returns:
-        The traces in rank order, less the missing ones, then the truth.
+        The traces in rank order, less the missing ones, then the truth, then ``run.toml`` where only some
+        ranks are recorded: what the whole job does has to be said then.
 
     Raises:
         UsageError: There is no such preset or format, or the format cannot hold the workload.
@@ -99,23 +101,26 @@ def write(
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     suffix = _SUFFIXES[chosen] + (".gz" if compress else "")
-    ranks = [rank for rank in range(plan.ranks) if rank not in plan.capture.missing_ranks]
+    ranks = [rank for rank in plan.recorded if rank not in plan.capture.missing_ranks]
     paths = {rank: directory / f"rank{rank}_trace{suffix}" for rank in ranks}
-    level = 1 if plan.compact else 9
+    level = 1 if plan.has_vast_truth else 9
     for done, (rank, path) in enumerate(paths.items(), start=1):
         content = WRITERS[chosen](timeline, rank)
         data = content.encode() if isinstance(content, str) else content
         _replace(path, gzip.compress(data, compresslevel=level, mtime=0) if compress else data)
         if progress:
             progress(done, len(paths))
-    return [*paths.values(), *_write_truth(timeline, directory, paths)]
+    about = [] if plan.capture.recorded_ranks is None else [directory / "run.toml"]
+    for path in about:
+        _replace(path, recipe(plan).encode())
+    return [*paths.values(), *_write_truth(timeline, directory, paths), *about]
 
 
 def _write_truth(timeline: Timeline, directory: Path, paths: Mapping[int, Path]) -> list[Path]:
-    """``truth.json``, and for a compact run the arrays it speaks of."""
+    """``truth.json``, and where it is vast the arrays it speaks of."""
     known = truth(timeline, {rank: path.name for rank, path in paths.items()})
     _replace(directory / "truth.json", json.dumps(known, separators=(",", ":")).encode())
-    if not timeline.workload.compact:
+    if not timeline.workload.has_vast_truth:
         return [directory / "truth.json"]
     packed = io.BytesIO()
     np.savez_compressed(packed, allow_pickle=False, **arrays(timeline))

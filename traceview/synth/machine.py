@@ -17,6 +17,7 @@ from traceview.synth.host import EVENT_CALL_NS, Host, Replay
 from traceview.synth.pace import regression
 from traceview.synth.rocm import ported
 from traceview.synth.timeline import DeviceOp, Exchange
+from traceview.synth.traffic import RINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -117,7 +118,9 @@ class Machine(Host):
         meeting, traffic = message.meeting, message.traffic
         call, start = self._issue(kernel, stream, after)
         links = self._slowdown("slow_link", meeting.axis)
-        transfer = transfer_ns(meeting, np.maximum(traffic.sent_bytes, traffic.received_bytes), links)
+        hop_ns = self._workload.ring_hop_ns if traffic.collective in RINGS else 0
+        busiest = np.maximum(traffic.sent_bytes, traffic.received_bytes)
+        transfer = transfer_ns(meeting, busiest, links, hop_ns=hop_ns)
         end = meeting.spread(start[meeting.members].max(axis=1)) + transfer
         op = self._run(self._op(kernel, stream, call, exchange=self.next_exchange), start, end)
         self._add_exchange(range(op, op + 1), message, transfer)

@@ -113,6 +113,8 @@ class Capture:
     Attributes:
         late_starts: Ranks whose file begins late.
         missing_ranks: Ranks without a file.
+        recorded_ranks: Ranks whose profiler was on; None for all. Of a large job the files, and the truth,
+            describe only these.
         dropped_share: Share of the device rows that a file lacks, drawn from the seed.
         metadata: PyTorch records what its communication calls are and move; where it does not, only the
             annotations around them tell.
@@ -121,6 +123,7 @@ class Capture:
 
     late_starts: tuple[LateStart, ...] = ()
     missing_ranks: tuple[int, ...] = ()
+    recorded_ranks: tuple[int, ...] | None = None
     dropped_share: float = 0.0
     metadata: bool = True
     sequence_numbers: bool = True
@@ -163,6 +166,7 @@ class Workload:
         gather_parameters: All-gather the updated parameters after the optimizer (ZeRO).
         expert_imbalance: Standard deviation of the experts' log popularity; 0 forces balance.
         jitter: Relative standard deviation of kernel and host times.
+        ring_hop_ns: Latency that each further member adds to an all-gather, reduce-scatter or all-reduce.
         start_skew_ns: Each rank begins at a uniform random time up to this late.
         stragglers: Ranks slower than their peers.
         regressions: Kernels slower than they should be, on all ranks.
@@ -199,6 +203,7 @@ class Workload:
     gather_parameters: bool = True
     expert_imbalance: float = 0.3
     jitter: float = 0.02
+    ring_hop_ns: int = 0
     start_skew_ns: int = 200_000
     stragglers: tuple[Straggler, ...] = ()
     regressions: tuple[Regression, ...] = ()
@@ -219,7 +224,8 @@ class Workload:
         _require(self.overlap != "1f1b" or self.microbatches > 1, "overlap 1f1b needs two microbatches")
         _require(self.overlap != "1f1b" or self.pipeline_parallel == 1, "overlap 1f1b needs a single stage")
         _require(len(self.clocks) in (1, self.hosts), f"clocks needs 1 or {self.hosts} entries, one per host")
-        _require(min(self.jitter, self.expert_imbalance, self.start_skew_ns) >= 0, "spreads are not negative")
+        spreads = (self.jitter, self.expert_imbalance, self.start_skew_ns, self.ring_hop_ns)
+        _require(min(spreads) >= 0, "spreads and latencies are not negative")
 
     def _check_grids(self) -> None:
         stages, shards = self.pipeline_parallel, self.tensor_parallel * self.context_parallel
@@ -236,6 +242,7 @@ class Workload:
         capture = self.capture
         named = [straggler.rank for straggler in self.stragglers]
         named += [late.rank for late in capture.late_starts] + list(capture.missing_ranks)
+        named += list(capture.recorded_ranks or ())
         for rank in named:
             _require(0 <= rank < self.ranks, f"rank {rank} does not exist")
         for straggler in self.stragglers:
@@ -247,13 +254,30 @@ class Workload:
             _require(regression.factor > 0, "a regression's factor must be positive")
         for late in capture.late_starts:
             _require(0 <= late.steps < self.steps, "a late start misses some of the steps, not all")
-        _require(len(set(capture.missing_ranks)) < self.ranks, "some rank must have a file")
+        _require(set(self.recorded) > set(capture.missing_ranks), "some rank must have a file")
         _require(0 <= capture.dropped_share < 1, "dropped_share is a share below 1")
 
     @property
     def hosts(self) -> int:
         """Number of hosts; the last may be partly filled."""
         return -(-self.ranks // self.ranks_per_host)
+
+    @property
+    def recorded(self) -> tuple[int, ...]:
+        """Ranks whose profiler was on, ascending."""
+        chosen = self.capture.recorded_ranks
+        return tuple(range(self.ranks)) if chosen is None else tuple(sorted(set(chosen)))
+
+    @property
+    def has_vast_truth(self) -> bool:
+        """Whether so many ranks record so much that its truth is better kept as arrays than as text."""
+        return self.compact and self.capture.recorded_ranks is None
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of the global batch: every data-parallel replica works through its own microbatches."""
+        replicas = self.ranks // (self.tensor_parallel * self.context_parallel * self.pipeline_parallel)
+        return replicas * self.microbatches * self.tokens
 
     @property
     def own_tokens(self) -> int:
