@@ -15,7 +15,7 @@ import traceview as tv
 from traceview import api
 from traceview.analyzers import breakdown, families, ledger
 from traceview.comparisons._alignment import Aligned
-from traceview.comparisons.compare import Comparison, Side, _certainty, compare, questions
+from traceview.comparisons.compare import TABLES, Comparison, Side, _certainty, compare, questions
 from traceview.errors import UsageError
 from traceview.run import Run
 from traceview.statistics import Steps
@@ -24,6 +24,8 @@ from traceview.trace import Facts, Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from traceview.schema import Table
 
 # --- sides made by hand ------------------------------------------------------------------------------
 
@@ -148,6 +150,15 @@ def test_the_ledger_comes_in_its_own_order_and_families_by_size_of_the_differenc
     assert parts == ["step", "compute", "comm", "comm", "copy", "idle"]
     sizes = found.changes.filter(pl.col("scope") == "family")["delta_ns"].abs().to_list()
     assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_every_column_is_documented_and_has_the_unit_of_its_name(table: Table) -> None:
+    assert table.doc
+    for name, column in table.columns.items():
+        assert column.doc
+        assert (column.unit == "ns") == name.endswith("_ns")
+        assert not name.endswith("_ratio") or column.dtype == pl.Float64()
 
 
 # --- alignment ---------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def _conditions(
     return tuple(conditions)
 
 
-def _split(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+def as_names(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     """``--by a,b --by c`` as ``(a, b, c)``, each once."""
     return tuple(dict.fromkeys(name.strip() for text in value for name in text.split(",") if name.strip()))
 
@@ -141,7 +141,7 @@ READING = (click.argument("places", metavar="TRACE...", nargs=-1, required=True)
 
 _STEPS = click.option("--steps", callback=as_steps, default="auto", metavar="auto|all|5:10", help=STEPS_HELP)
 _BY = click.option(
-    "--by", multiple=True, callback=_split, metavar="A,B", help="Grain of the result, e.g. rank,step."
+    "--by", multiple=True, callback=as_names, metavar="A,B", help="Grain of the result, e.g. rank,step."
 )
 _FAIL_ON = click.option(
     "--fail-on",
@@ -156,8 +156,8 @@ ASKING = (_STEPS, _BY, _FAIL_ON)
 CHECKING = (_STEPS, _FAIL_ON)
 """The same of commands whose result has one grain."""
 
-SELECTING = (_STEPS, _BY)
-"""What is looked at, and in which grain."""
+SELECTING = (_STEPS,)
+"""What is looked at."""
 
 GATING = (
     click.option(

@@ -31,6 +31,13 @@ Examples:
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.option(
+    "--by",
+    multiple=True,
+    callback=_options.as_names,
+    metavar="A,B",
+    help="What rows are told apart by beside axis and role: phase (the default), layer.",
+)
+@click.option(
     "--steps-b",
     callback=_options.as_steps,
     metavar="auto|all|5:10",

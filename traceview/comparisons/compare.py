@@ -36,7 +36,17 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["CHANGES", "CONFIGURATION", "KERNELS", "TOTALS", "Comparison", "Side", "compare", "questions"]
+__all__ = [
+    "CHANGES",
+    "CONFIGURATION",
+    "KERNELS",
+    "TABLES",
+    "TOTALS",
+    "Comparison",
+    "Side",
+    "compare",
+    "questions",
+]
 
 SIGNIFICANCE = 0.05
 VERDICTS = ("more", "less", "insignificant", "unknown")
@@ -129,6 +139,9 @@ TOTALS = Table(
         "b_overhead_ratio": Column(_F64, "profiled / unprofiled − 1, second run", nullable=True),
     },
 )
+
+
+TABLES = (TOTALS, CHANGES, KERNELS, CONFIGURATION)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
