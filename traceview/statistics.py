@@ -44,6 +44,9 @@ SPLITS = 1000
 _LEAST_VARIANCE = 1e-9
 """Of a row scaled to variance 1: what rounding leaves of no variance at all."""
 
+_ROWS_AT_ONCE = 128
+"""Rows whose resamples are held in memory together."""
+
 _NORMAL = NormalDist()
 
 
@@ -167,9 +170,13 @@ def difference_interval(before: Steps, after: Steps, *, seed: int = 0) -> tuple[
     Source: Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, section 4.1.
     """
     centre = after.means() - before.means()
-    spread = _deviations(after, seed=seed + 1) - _deviations(before, seed=seed)
     tails = _tails(before, after)
-    ends = [np.quantile(spread[:, row], [tail, 1 - tail]) for row, tail in enumerate(tails)]
+    ends = []
+    for first in range(0, len(tails), _ROWS_AT_ONCE):
+        block = slice(first, first + _ROWS_AT_ONCE)
+        a, b = (Steps(steps.totals[:, block], steps.windows) for steps in (before, after))
+        spread = _deviations(b, seed=seed + 1) - _deviations(a, seed=seed)
+        ends += [np.quantile(spread[:, row], [tail, 1 - tail]) for row, tail in enumerate(tails[block])]
     low, high = np.array(ends).reshape(-1, 2).T
     return centre + low, centre + high
 

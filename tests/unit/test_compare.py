@@ -16,7 +16,7 @@ from traceview import api
 from traceview.analyzers import breakdown, families, ledger
 from traceview.comparisons._alignment import Aligned
 from traceview.comparisons.compare import TABLES, Comparison, Side, _certainty, compare, questions
-from traceview.errors import UsageError
+from traceview.errors import AnalysisError, UsageError
 from traceview.run import Run
 from traceview.statistics import Steps
 from traceview.synth import PRESETS, Regression, Workload, write
@@ -247,6 +247,12 @@ def test_drift_within_the_runs_is_no_difference_between_them() -> None:
     found = compare(_side("a", drifting), _side("b", shifted))
     assert set(found.changes["verdict"]) == {"insignificant"}
     assert _row(found, scope="step")["noise_ns"] == pytest.approx(0.08e6, rel=0.01)
+
+
+def test_a_run_without_any_window_is_refused_by_name() -> None:
+    side = _side("a", [{"compute": 1.0}])
+    with pytest.raises(AnalysisError, match="run 'none' holds no device work"):
+        compare(side, replace(side, run=_run("none"), windows=side.windows.clear()))
 
 
 def test_a_run_differs_in_nothing_from_itself() -> None:

@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from traceview.cli import main
-from traceview.comparisons.compare import CHANGES, CONFIGURATION, KERNELS, TOTALS, Comparison
+from traceview.comparisons._configuration import CONFIGURATION
+from traceview.comparisons._kernels import KERNELS
+from traceview.comparisons.compare import CHANGES, TOTALS, Comparison
 from traceview.reports import compare as pages
 from traceview.reports import layout
 from traceview.reports.about import About

@@ -159,6 +159,13 @@ def test_ranks_that_repeat_a_step_make_the_interval_no_narrower() -> None:
     np.testing.assert_allclose(alone, many)
 
 
+def test_rows_are_resampled_alike_however_many_there_are() -> None:
+    before, after = (_random(np.random.default_rng(seed), 6, 300) for seed in (1, 2))
+    few = [Steps(steps.totals[:, 250:260], steps.windows) for steps in (before, after)]
+    for whole, part in zip(difference_interval(before, after), difference_interval(*few), strict=True):
+        np.testing.assert_allclose(whole[250:260], part)
+
+
 def test_steps_with_more_windows_weigh_more() -> None:
     steps = Steps(np.array([[10.0], [60.0]]), np.array([1.0, 3.0]))
     assert steps.means().tolist() == [70 / 4]

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from traceview.analyzers.ledger import PARTS
+from traceview.errors import AnalysisError
 from traceview.schema import AXES, PHASES, ROLES
 from traceview.statistics import Steps
 
@@ -85,7 +86,15 @@ class Aligned:
 
 
 def align(before: Side, after: Side) -> Aligned:
-    """The rows of both runs; a row that one run lacks took no time there."""
+    """The rows of both runs; a row that one run lacks took no time there.
+
+    Raises:
+        AnalysisError: A run has no window, so there is nothing to compare.
+    """
+    for side in (before, after):
+        if not len(side.steps):
+            message = f"run '{side.run.name}' holds no device work, so there is nothing to compare."
+            raise AnalysisError(message)
     dropped = _dropped(before, after)
     lost = [label for label, _ in dropped]
     entries = [_entries(side, lost) for side in (before, after)]

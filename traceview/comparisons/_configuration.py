@@ -45,7 +45,7 @@ def _facts(side: Side) -> Mapping[str, str | None]:
     used = side.steps["step"].drop_nulls().to_list()
     return {
         "world size": None if run.world_size is None else str(run.world_size),
-        "ranks read": str(len(run.ranks)),
+        "ranks read": f"{len(run.ranks)}: {units.numbers(run.ranks)}",
         "hosts": str(len(hosts)) if hosts else None,
         "device": _listed(fact.device_name for fact in facts),
         "format": _listed(fact.format for fact in facts),
