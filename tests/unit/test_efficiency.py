@@ -122,7 +122,7 @@ def test_unevenness_shows_on_the_level_on_which_it_is() -> None:
 
 
 def test_without_pipeline_or_experts_all_unevenness_is_between_replicas() -> None:
-    alone = {"ep_ranks": None, "pp_ranks": None, "has_ep": False, "has_pp": False}
+    alone: dict[str, Any] = {"ep_ranks": None, "pp_ranks": None, "has_ep": False, "has_pp": False}
     [row] = _summed([_row(rank, 100, 50 + rank, 90, **alone) for rank in range(4)])
     assert row["dp_balance_ratio"] == row["load_balance_ratio"] == pytest.approx(51.5 / 53)
     assert (row["pp_balance_ratio"], row["ep_balance_ratio"], row["busiest_rank"]) == (1, 1, 3)
