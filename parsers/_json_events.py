@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from traceview.source import ByteStream
 
+    Choosing = dict[str, Callable[[Number], str | None]]
+
 MAX_NAME = 4096
 """Longest name kept, in characters."""
 DEVICE_CATEGORIES = {
@@ -124,6 +126,13 @@ class ShapeArgs(msgspec.Struct, gc=False):
     shapes: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Input Dims")
 
 
+class OperatorArgs(ShapeArgs, gc=False):
+    """Arguments of a host operator that stands for device work."""
+
+    types: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Input type")
+    values: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Concrete Inputs")
+
+
 class SyncArgs(msgspec.Struct, gc=False):
     """Arguments of a synchronisation row."""
 
@@ -170,18 +179,20 @@ COMM_SCHEMA = {
 lists are still the text the profiler wrote."""
 
 
-def scan(stream: ByteStream, result: Scan) -> Iterator[Batch]:
+def scan(stream: ByteStream, result: Scan, *, every_operator: bool = False) -> Iterator[Batch]:
     """Yields the kept events of a document as frames by table name; fills ``result`` on the way.
 
     Tables: ``device``, ``launch``, ``annotation``, ``host``, ``comm``, ``sync``, ``counter``; every one has
     ``name, pid, tid, ts_ns, dur_ns`` and the columns of its args. ``ts_ns`` excludes ``baseTimeNanoseconds``.
+    With ``every_operator`` the table ``operator`` holds all host operators, and ``host`` is not made.
     """
     events = EventStream(stream, ExactDecoder())
+    choosing = _CHOOSING | {"cpu": _operator_table} if every_operator else _CHOOSING
     for chunk in events:
         categories = list(map(operator.attrgetter("cat"), chunk))
         result.event_count += len(chunk)
         result.categories.update(categories)
-        yield _columns(chunk, categories)
+        yield _columns(chunk, categories, choosing)
     result.categories -= NOT_COMPLETE
     result.top_level_keys = frozenset(events.header)
     result.header = {key: value for key, value in events.header.items() if key in HEADER_KEYS}
@@ -189,14 +200,14 @@ def scan(stream: ByteStream, result: Scan) -> Iterator[Batch]:
     result.lost_events, result.lost_bytes = events.lost_events, events.lost_bytes
 
 
-def _columns(events: Sequence[Any], categories: Sequence[str | None]) -> Batch:
-    """The kept ones among ``events`` as frames by table."""
+def _columns(events: Sequence[Any], categories: Sequence[str | None], choosing: Choosing) -> Batch:
+    """The kept ones among ``events`` as frames by table; ``choosing`` decides where names have to."""
     kept: dict[str, list[Any]] = {name: [] for name in _BUILDERS}
     for event, table in zip(events, map(_TABLE_OF_CATEGORY.get, categories), strict=True):
         if table is None:
             continue
-        if table in _CHOOSING:
-            table = _CHOOSING[table](event.name)  # noqa: PLW2901 - the row's own choice of table
+        if table in choosing:
+            table = choosing[table](event.name)  # noqa: PLW2901 - the row's own choice of table
             if table is None:
                 continue
         kept[table].append(event)
@@ -209,11 +220,15 @@ def _host_table(name: Number) -> str | None:
     return "host" if type(name) is str and name.startswith(KEPT_HOST_PREFIXES) else None
 
 
+def _operator_table(name: Number) -> str | None:
+    return "comm" if name == "record_param_comms" else "operator"
+
+
 def _python_table(name: Number) -> str | None:
     return "annotation" if type(name) is str and name.startswith(MODULE_PREFIX) else None
 
 
-_CHOOSING: dict[str, Callable[[Number], str | None]] = {"cpu": _host_table, "python": _python_table}
+_CHOOSING: Choosing = {"cpu": _host_table, "python": _python_table}
 """Categories of which few rows are kept, chosen by name."""
 
 _TABLE_OF_CATEGORY: dict[str | None, str] = {
@@ -302,10 +317,34 @@ def _annotation_columns(events: Sequence[Any]) -> pl.DataFrame:
 
 
 def _host_columns(events: Sequence[Any]) -> pl.DataFrame:
-    shapes = [
-        bytes(a.shapes)[:MAX_NAME].decode("utf-8", "replace") or None for a in _decode_args(events, ShapeArgs)
-    ]
+    shapes = [_short_text(a.shapes) for a in _decode_args(events, ShapeArgs)]
     return pl.DataFrame(_common(events) | {"shapes": pl.Series(shapes, dtype=pl.String)})
+
+
+def _operator_columns(events: Sequence[Any]) -> pl.DataFrame:
+    """As the host rows; the arguments of calls to process groups are kept as one JSON list of lists."""
+    args = _decode_args(events, OperatorArgs)
+    calls = [str(e.name).startswith("c10d::") for e in events]
+    arguments = [
+        _short_list(a.shapes, a.types, a.values) if call else None
+        for a, call in zip(args, calls, strict=True)
+    ]
+    shapes = pl.Series([_short_text(a.shapes) for a in args], dtype=pl.String)
+    return pl.DataFrame(
+        _common(events) | {"shapes": shapes, "arguments": pl.Series(arguments, dtype=pl.String)}
+    )
+
+
+def _short_list(*parts: msgspec.Raw) -> str | None:
+    """The parts as one JSON list; None if a part is missing or they are too long to be kept."""
+    texts = [bytes(part) for part in parts]
+    if not all(texts) or sum(map(len, texts)) > MAX_NAME:
+        return None
+    return "[" + ",".join(text.decode("utf-8", "replace") for text in texts) + "]"
+
+
+def _short_text(raw: msgspec.Raw) -> str | None:
+    return bytes(raw)[:MAX_NAME].decode("utf-8", "replace") or None
 
 
 def _comm_columns(events: Sequence[Any]) -> pl.DataFrame:
@@ -354,6 +393,7 @@ _BUILDERS: dict[str, Callable[[Sequence[Any]], pl.DataFrame]] = {
     "launch": _launch_columns,
     "annotation": _annotation_columns,
     "host": _host_columns,
+    "operator": _operator_columns,
     "comm": _comm_columns,
     "sync": _sync_columns,
     "counter": _counter_columns,

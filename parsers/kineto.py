@@ -6,6 +6,7 @@ really does, and this module therefore does:
 - ``ts``/``dur`` are microseconds, relative to ``baseTimeNanoseconds`` when that key exists.
 - Device rows are told by category alone; pid is the device index and may collide with a host pid.
 - Orphans (device rows without a launch) are normal at both ends of a window and are kept.
+- A run without any accelerator has no device rows; see `_host_work` for what stands for them.
 """
 
 from __future__ import annotations
@@ -19,9 +20,19 @@ import polars as pl
 
 from traceview import schema
 from traceview.errors import ParseError, UnknownFormatError
-from traceview.parsers import _foreign
+from traceview.parsers import _foreign, _host_work
 from traceview.parsers._comm_metadata import comm_calls
-from traceview.parsers._json_events import COMM_SCHEMA, KINETO_CATEGORIES, MODULE_PREFIX, Batch, Scan, scan
+from traceview.parsers._json_events import (
+    COMM_SCHEMA,
+    DEVICE_CATEGORIES,
+    HOST_CATEGORIES,
+    KEPT_HOST_PREFIXES,
+    KINETO_CATEGORIES,
+    MODULE_PREFIX,
+    Batch,
+    Scan,
+    scan,
+)
 from traceview.trace import Facts, Trace, diagnostic
 
 if TYPE_CHECKING:
@@ -39,7 +50,7 @@ class Kineto:
     name = "kineto"
     description = "PyTorch profiler (Kineto) Chrome trace: .json, also .gz, .zst or .zip"
     url = "https://docs.pytorch.org/docs/stable/profiler.html"
-    version = 1
+    version = 2
 
     def sniff(self, source: Source) -> bool:
         """JSON of any kind: what it is if not Kineto's is said by `parse`."""
@@ -61,6 +72,11 @@ class Kineto:
                     source.path, "decompressing", damage, "the file is damaged; copy it again"
                 )
             raise UnknownFormatError.of(source.path, what, hint)
+        if not found.categories & {*DEVICE_CATEGORIES} and found.categories & {*HOST_CATEGORIES}:
+            # nothing ran on a device, which shows only at the end: look again, at all that ran on the host
+            found = Scan()
+            with source.open() as stream:
+                batches = list(scan(stream, found, every_operator=True))
         return [_trace(source, found, _merge(batches), damage)]
 
 
@@ -100,9 +116,16 @@ def _trace(source: Source, found: Scan, raw: Batch, damage: str | None) -> Trace
     info = _distributed_info(found.header)
     rank, rank_source = _rank(info, trusted.get("comm"), source)
     number = 0 if rank is None else rank
+    groups = _groups(info, number)
+    devices = _devices(found.header, number)
     ops, waits = _ops(trusted.get("device"), number)
     launches = _launches(trusted.get("launch"), number, ops)
-    groups = _groups(info, number)
+    if "operator" in trusted:
+        operators = trusted["operator"]
+        ops, launches, more = _host_work.work(operators, trusted.get("annotation"), groups, number)
+        trusted["host"] = operators.filter(_is_kept())
+        devices = schema.DEVICES.frame([{"rank": number, "device": 0, "name": _host_work.DEVICE_NAME}])
+        notes += more
     tables = {
         "ops": schema.PARSED_OPS.admit(ops),
         "launches": schema.LAUNCHES.admit(launches),
@@ -111,7 +134,7 @@ def _trace(source: Source, found: Scan, raw: Batch, damage: str | None) -> Trace
         "syncs": pl.concat([_syncs(trusted.get("sync"), number), waits]),
         "comm_calls": comm_calls(ops, launches, trusted.get("comm"), groups),
         "groups": groups,
-        "devices": _devices(found.header, number),
+        "devices": devices,
     }
     if "counter" in trusted:
         tables["counters"] = _counters(trusted["counter"], number)
@@ -339,6 +362,12 @@ def _host_ops(host: pl.DataFrame | None, rank: int) -> pl.DataFrame:
     if host is None:
         return schema.HOST_OPS.empty()
     return schema.HOST_OPS.admit(host.with_columns(rank=pl.lit(rank)))
+
+
+def _is_kept() -> pl.Expr:
+    """Whether an operator is one that later stages read."""
+    name = pl.col("name").cast(pl.String)
+    return pl.any_horizontal(name.str.starts_with(prefix) for prefix in KEPT_HOST_PREFIXES)
 
 
 def _syncs(sync: pl.DataFrame | None, rank: int) -> pl.DataFrame:

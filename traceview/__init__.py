@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from traceview.annotation import annotate, annotate_model
     from traceview.api import (
         Result,
         all_to_all,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         analyze_all,
         breakdown,
         collective_latency,
+        compare,
         efficiency,
         expert_load,
         hideability,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         stragglers,
     )
     from traceview.errors import TraceViewError
+    from traceview.recording import profile_steps
     from traceview.run import Run
 
 __version__ = "0.1.0"
@@ -44,8 +47,11 @@ __all__ = [
     "all_to_all",
     "analyze",
     "analyze_all",
+    "annotate",
+    "annotate_model",
     "breakdown",
     "collective_latency",
+    "compare",
     "efficiency",
     "expert_load",
     "hideability",
@@ -55,12 +61,16 @@ __all__ = [
     "load_runs",
     "mfu",
     "overlap",
+    "profile_steps",
     "scaling",
     "stragglers",
 ]
 
 _HOME = dict.fromkeys(__all__, "traceview.api") | {
     "Run": "traceview.run",
+    "annotate": "traceview.annotation",
+    "annotate_model": "traceview.annotation",
+    "profile_steps": "traceview.recording",
     "TraceViewError": "traceview.errors",
 }
 

@@ -18,6 +18,7 @@ import polars as pl
 from traceview import inputs, jobs, recipe, registry, store, utilization
 from traceview import run as runs
 from traceview.classify import Classifier
+from traceview.comparisons import compare as comparison
 from traceview.comparisons import scaling as comparing
 from traceview.contracts import Analysis, Options
 from traceview.errors import (
@@ -33,6 +34,7 @@ from traceview.trace import diagnostic
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from traceview.comparisons.compare import Comparison
     from traceview.comparisons.scaling import Scaling
     from traceview.inputs import Candidate
     from traceview.run import Run
@@ -94,7 +96,15 @@ def load(places: PLACE | Sequence[PLACE], *, ranks: Collection[int] | None = Non
         UsageError: Several runs lie there; `load_runs` returns them all.
         NoTraceError: Nothing usable lies there.
     """
-    found = load_runs(places, ranks=ranks, **how)
+    return only_run(load_runs(places, ranks=ranks, **how))
+
+
+def only_run(found: Sequence[Run]) -> Run:
+    """The one run among those found at a place.
+
+    Raises:
+        UsageError: There are several.
+    """
     if len(found) > 1:
         names = ", ".join(f"'{run.name}' ({len(run.ranks)} ranks)" for run in found[:8])
         message = (
@@ -212,6 +222,35 @@ def hideability(
 ) -> Result:
     """Which communication could be hidden, and which never. See `analyze`."""
     return analyze(run, "hideability", by=by, steps=steps)
+
+
+def compare(
+    before: Run,
+    after: Run,
+    *,
+    by: Sequence[str] = ("phase",),
+    steps: Steps | tuple[Steps, Steps] = "auto",
+    log_step_ns: tuple[float | None, float | None] = (None, None),
+) -> Comparison:
+    """Whether ``after`` beats ``before``, and where: differences per rank and step, with their certainty.
+
+    Args:
+        before: The first run; differences are relative to it.
+        after: The second run; the same one with other steps compares parts of a run.
+        by: Labels that rows are told apart by beside axis and role: ``phase``, ``layer``.
+        steps: Steps of both, or of each; see `contracts.Options`.
+        log_step_ns: Step times of both without a profiler, where they are known.
+
+    Raises:
+        UsageError: Rows cannot be told apart by one of ``by``.
+    """
+    asked = comparison.questions(by)
+    chosen = steps if isinstance(steps, tuple) else (steps, steps)
+    first, second = (
+        comparison.Side(run, *(result.frame for result in analyze_all(run, asked, steps=which)))
+        for run, which in zip((before, after), chosen, strict=True)
+    )
+    return comparison.compare(first, second, log_step_ns=log_step_ns)
 
 
 def efficiency(run: Run, *, by: Sequence[str] = (), steps: Steps = "auto") -> Result:

@@ -175,9 +175,9 @@ def _collective_ops(resolved: pl.DataFrame, groups: pl.DataFrame, world_size: in
     placed = with_axis(
         with_sizes, desc="group_desc", name="group_name", size="group_size", world_size=world_size
     )
-    # a dispatch or combine is expert-parallel whatever its group is called
+    # a dispatch or combine is expert-parallel whatever its group is called, and be it the whole job
     expert = pl.col("role").is_not_null() | (pl.col("category") == "ep_sync")
-    axis = pl.when((pl.col("axis") == "unknown") & expert).then(
+    axis = pl.when(pl.col("axis").is_in(["unknown", "world"]) & expert).then(
         pl.lit("ep", COLLECTIVE_OPS.columns["axis"].dtype)
     )
     named = placed.with_columns(axis.otherwise("axis").alias("axis"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-VERSION = 1
+VERSION = 2
 """Version of the tables; written into saved traces and checked when they are read."""
 
 COMM_CATEGORIES = (
@@ -321,6 +321,8 @@ RANGES = Table(
         "layer": _LAYER,
         "microbatch": _MICROBATCH,
         "stage": Column(_I32, "pipeline stage", nullable=True),
+        "tokens": Column(_I64, "tokens (rows) it says this rank sends or receives", nullable=True),
+        "experts": Column(_I32, "experts of this rank it says take part", nullable=True),
         "phase": _PHASE,
         "part": Column(_NAME, "attention, mlp, router, dispatch, expert, combine ...", nullable=True),
     },

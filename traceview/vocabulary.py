@@ -19,7 +19,7 @@ KINDS = ("step", "layer", "phase", "moe_part", "schedule", "comm", "other")
 FIELDS = {"kind": Field(KINDS, required=True), "phase": Field(PHASES), "part": Field(()), "base": Field()}
 """Payload of an annotation rule; the legal parts are listed in the file."""
 
-_NUMBERS = ("step", "layer", "microbatch", "stage")
+_NUMBERS = ("step", "layer", "microbatch", "stage", "tokens", "experts")
 _MEANING = ("name", "kind", *_NUMBERS, "phase", "part")
 
 
@@ -34,7 +34,8 @@ def parse(names: pl.Series) -> pl.DataFrame:
 
     Returns:
         One row per distinct name: ``raw_name`` (of its own dtype), and ``name, kind, step, layer,
-        microbatch, stage, phase, part``, typed as in `RANGES`; a number too large for its column is null.
+        microbatch, stage, tokens, experts, phase, part``, typed as in `RANGES`; a number too large for its
+        column is null.
     """
     matched = range_rules().match(names)
     named = pl.concat_str("base", "tail", ignore_nulls=True)

@@ -165,6 +165,18 @@ COLLECTIVES = {
         "ep_all2all_fused_kernel",
     ],
 }
+# operators and exchanges of the host, where no accelerator was used
+HOST = {
+    "comm_unknown": ["gloo:all_to_all", "mpi:all_reduce"],
+    "grouped_gemm": ["aten::_grouped_mm"],
+    "gemm": ["aten::mm", "aten::addmm", "aten::baddbmm", "aten::convolution_overrideable"],
+    "attention": ["aten::_scaled_dot_product_flash_attention_for_cpu"],
+    "norm": ["aten::native_layer_norm", "aten::_fused_rms_norm"],
+    "route_permute": ["aten::topk", "aten::index_put_", "aten::index_copy", "aten::scatter_add_"],
+    "optimizer": ["aten::_fused_adamw_", "aten::_foreach_add_"],
+    "memory": ["aten::copy_"],
+    "elementwise": ["aten::gelu", "aten::_softmax", "torch::autograd::AccumulateGrad", "AddBackward0"],
+}
 COMPUTE = {
     "gemm": [
         "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
@@ -272,7 +284,7 @@ COMPUTE = {
 }
 LABELLED = [
     (name, category)
-    for family in (EXPERT_PARALLEL, COLLECTIVES, COMPUTE)
+    for family in (HOST, EXPERT_PARALLEL, COLLECTIVES, COMPUTE)
     for category, names in family.items()
     for name in names
 ]

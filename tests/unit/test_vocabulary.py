@@ -138,6 +138,13 @@ PARTS: Told = {
         "phase": "backward",
     },
     "tv:attention": {"name": "attention", "part": "attention"},
+    "tv:moe.expert|l=1|tok=4096|ex=8": {
+        "name": "moe.expert",
+        "layer": 1,
+        "tokens": 4096,
+        "experts": 8,
+        "part": "expert",
+    },
 }
 SCHEDULES: Told = {
     "layer_3f-layer_5b": {"name": "layer_f-layer_b"},
@@ -164,6 +171,8 @@ SCHEDULES: Told = {
     "PP:3UNSHARD": {"name": "PP:UNSHARD", "stage": 3, "part": "param_gather"},
     "PP:3REDUCE_GRAD": {"name": "PP:REDUCE_GRAD", "stage": 3, "part": "grad_reduce", "phase": "backward"},
     "PP:(0F7;1B3)OVERLAP_F_B": {},
+    "tv:pp.send|pp=1|mb=3": {"name": "pp.send", "stage": 1, "microbatch": 3, "part": "pp_send"},
+    "tv:pp.recv|pp=2": {"name": "pp.recv", "stage": 2, "part": "pp_recv"},
     "Backward 3": {"name": "Backward", "microbatch": 3, "phase": "backward"},
 }
 COMMUNICATION: Told = {
@@ -180,6 +189,7 @@ COMMUNICATION: Told = {
     "## alltoall_bwd_single ##": {"part": "alltoall", "phase": "backward"},
     "FSDP::all_gather (layers.3.moe)": {"name": "FSDP::all_gather", "layer": 3, "part": "param_gather"},
     "FSDP::post_backward_reduce": {"part": "grad_reduce", "phase": "backward"},
+    "tv:grad_reduce|l=3": {"name": "grad_reduce", "layer": 3, "part": "grad_reduce", "phase": "backward"},
 }
 OTHERS: Told = {
     "": {},
@@ -215,7 +225,7 @@ def told() -> dict[str, dict[str, object]]:
 
 @pytest.mark.parametrize("raw_name", EXPECTED)
 def test_a_name_tells_what_its_framework_means(told: dict[str, dict[str, object]], raw_name: str) -> None:
-    nothing = dict.fromkeys(("step", "layer", "microbatch", "stage", "phase", "part"))
+    nothing = dict.fromkeys(("step", "layer", "microbatch", "stage", "tokens", "experts", "phase", "part"))
     expected = {"raw_name": raw_name, "name": raw_name, **nothing, **EXPECTED[raw_name]}
     assert told[raw_name] == expected
 
@@ -238,7 +248,7 @@ def test_raw_names_keep_their_dtype_so_that_they_join_with_the_names_they_came_f
     dtype: pl.DataType,
 ) -> None:
     assert parse(pl.Series(["step 1"], dtype=dtype)).schema["raw_name"] == dtype
-    assert parse(pl.Series([], dtype=dtype)).shape == (0, 9)
+    assert parse(pl.Series([], dtype=dtype)).shape == (0, 11)
 
 
 def test_kinds_are_those_of_the_ranges_table() -> None:

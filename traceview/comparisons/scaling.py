@@ -150,6 +150,9 @@ LOSSES = Table(
     },
 )
 
+TABLES = (SIZES, LOSSES, _causes.RESULT)
+"""Tables of a comparison, less the efficiency of each run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scaling:

@@ -29,7 +29,7 @@ from traceview.synth.presets import PRESETS
 from traceview.synth.simulate import simulate
 from traceview.synth.timeline import Timeline
 from traceview.synth.truth import arrays, truth
-from traceview.synth.workload import Capture, Clock, LateStart, Straggler, Workload
+from traceview.synth.workload import Capture, Clock, LateStart, Regression, Straggler, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,6 +40,7 @@ __all__ = [
     "Capture",
     "Clock",
     "LateStart",
+    "Regression",
     "Straggler",
     "Timeline",
     "Workload",

@@ -14,6 +14,7 @@ import numpy as np
 
 from traceview.synth.costs import KERNEL_FLOOR_NS, copy_ns, transfer_ns
 from traceview.synth.host import EVENT_CALL_NS, Host, Replay
+from traceview.synth.pace import regression
 from traceview.synth.rocm import ported
 from traceview.synth.timeline import DeviceOp, Exchange
 from traceview.synth.traffic import RINGS
@@ -88,6 +89,7 @@ class Machine(Host):
             The device op. In a compact run a small kernel becomes part of the next one, and the op launched
             before it comes back.
         """
+        duration_ns = duration_ns * regression(self._workload, kernel.category, self.scope.phase)
         if self._workload.compact and kernel.category in _FUSED_WHEN_COMPACT and self._record.ops:
             self._fused_ns = self._fused_ns + duration_ns
             self._fused_after.extend(after)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from traceview.errors import UsageError
+from traceview.schema import COMPUTE_CATEGORIES
 
 Transport = Literal["nccl", "copy_engine", "deepep", "deepep_low_latency", "hybridep"]
 Platform = Literal["cuda", "rocm"]
@@ -67,6 +68,21 @@ class Straggler:
     def acts_in(self, step: int | None) -> bool:
         """Whether the rank is slow in ``step``; None stands for what belongs to no step."""
         return self.steps is None or step in self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """Kernels of one category that take longer on every rank: what a bad kernel or a new library does.
+
+    Attributes:
+        category: Category of the kernels, in traceview's taxonomy.
+        factor: 1 changes nothing, 1.03 makes them 3 % slower.
+        phase: Phase in which they are slower; None for all.
+    """
+
+    category: str
+    factor: float
+    phase: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +169,7 @@ class Workload:
         ring_hop_ns: Latency that each further member adds to an all-gather, reduce-scatter or all-reduce.
         start_skew_ns: Each rank begins at a uniform random time up to this late.
         stragglers: Ranks slower than their peers.
+        regressions: Kernels slower than they should be, on all ranks.
         clocks: One clock per host, or one for all.
         capture: What the profilers record.
         compact: Fuse small kernels into their neighbours and write no host operators: for very many ranks.
@@ -189,6 +206,7 @@ class Workload:
     ring_hop_ns: int = 0
     start_skew_ns: int = 200_000
     stragglers: tuple[Straggler, ...] = ()
+    regressions: tuple[Regression, ...] = ()
     clocks: tuple[Clock, ...] = (Clock(),)
     capture: Capture = Capture()
     compact: bool = False
@@ -231,6 +249,9 @@ class Workload:
             _require(straggler.cause in get_args(Cause), f"a straggler's cause is one of {get_args(Cause)}")
             _require(straggler.factor > 0, "a straggler's factor must be positive")
             _require(straggler.extra_ns >= 0, "a straggler's extra_ns is not negative")
+        for regression in self.regressions:
+            _require(regression.category in COMPUTE_CATEGORIES, "a regression's category is one of compute")
+            _require(regression.factor > 0, "a regression's factor must be positive")
         for late in capture.late_starts:
             _require(0 <= late.steps < self.steps, "a late start misses some of the steps, not all")
         _require(set(self.recorded) > set(capture.missing_ranks), "some rank must have a file")
