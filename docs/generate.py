@@ -20,7 +20,7 @@ import polars as pl
 
 from traceview import registry, schema
 from traceview.cli import main as root_command
-from traceview.comparisons import compare
+from traceview.comparisons import compare, scaling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,7 +50,8 @@ def schema_page() -> str:
     canonical = [_table(table) for table in schema.TABLES.values()]
     results = [_result(analysis) for _, analysis in sorted(registry.analyses().items())]
     compared = [_table(table, title=f"compare: {table.name}") for table in compare.TABLES]
-    parts = (*canonical, "## Results", *results, "## Comparisons", *compared)
+    scaled = [_table(table, title=f"scaling: {table.name}") for table in scaling.TABLES]
+    parts = (*canonical, "## Results", *results, "## Comparisons", *compared, *scaled)
     return "\n\n".join((MADE, TABLES_INTRODUCTION, *parts)) + "\n"
 
 

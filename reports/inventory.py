@@ -14,6 +14,7 @@ from traceview.reports.printable import printable
 from traceview.schema import Column, Table
 
 if TYPE_CHECKING:
+    from traceview.recipe import Recipe
     from traceview.run import Run
     from traceview.trace import Trace
 
@@ -67,6 +68,7 @@ class Inventory:
         groups: One row per distinct process group (columns `GROUPS`), and how many ranks named it.
         gaps: `GAPS`.
         notices: Diagnostics, grouped.
+        recipe: What ``run.toml`` beside it says.
     """
 
     about: About
@@ -74,6 +76,7 @@ class Inventory:
     groups: pl.DataFrame
     gaps: pl.DataFrame
     notices: tuple[Notice, ...]
+    recipe: Recipe
 
 
 def take(run: Run) -> Inventory:
@@ -87,6 +90,7 @@ def take(run: Run) -> Inventory:
         groups=groups.group_by(GROUPS).agg(rank_count=pl.col("rank").n_unique()).sort(GROUPS),
         gaps=_gaps(rows),
         notices=tuple(notices(run.diagnostics)),
+        recipe=run.recipe,
     )
 
 

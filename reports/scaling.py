@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from traceview import units
 from traceview.analyzers.efficiency import FACTORS
-from traceview.comparisons.published import curves
+from traceview.analyzers.several import JOINED
+from traceview.references import references
 from traceview.reports import margins
 from traceview.reports.layout import Block, Facts, Grid, Note, Verdict
 
@@ -99,10 +101,12 @@ def sentence(found: Scaling) -> str:
     worst = losses.sort("loss_ns", descending=True).row(0, named=True)
     total = units.duration(last["step_ns"] * (1 - last["retention"]))
     cost = f"the largest loss is {_owner(worst)}, {units.duration(worst['loss_ns'])} of {total} per step"
-    known = found.axes.filter(
-        (pl.col("run") == last["run"]) & (pl.col("axis").cast(pl.String) == worst["axes"])
+    sharing = (worst["axes"] or "").split(JOINED)
+    of_last = found.axes.filter(
+        (pl.col("run") == last["run"]) & pl.col("axis").cast(pl.String).is_in(sharing)
     )
-    why = f": {_CAUSES[known['cause'][0]]}" if known["cause"].count() else ""
+    causes = of_last["cause"].unique().to_list()
+    why = f": {_CAUSES[causes[0]]}" if len(causes) == 1 and causes[0] else ""
     return f"{text}; {cost}{why}."
 
 
@@ -201,7 +205,7 @@ def _loss_cells(
 def _owner(row: Mapping[str, Any]) -> str:
     part = str(row["part"])
     if part == "several":
-        return f"{row['axes'].replace('+', ' and ')} at once"
+        return f"{row['axes'].replace(JOINED, ' and ')} at once"
     if part != "comm":
         return _PARTS.get(part, part)
     return " ".join(word for word in (row["axes"], _SPLIT.get(row["cause"] or "", "")) if word)
@@ -210,16 +214,17 @@ def _owner(row: Mapping[str, Any]) -> str:
 def _published() -> Grid:
     lines = tuple(
         (
-            curve.who,
-            curve.hardware,
-            f"{curve.from_ranks:,} → {curve.to_ranks:,}",
-            units.percent_value(curve.retention),
-            units.percent_value(curve.per_doubling),
+            one.framework,
+            one.model,
+            one.gpu or units.MISSING,
+            f"{one.from_gpus:,} → {one.to_gpus:,}",
+            units.percent_value(one.ratio),
+            units.percent_value(one.ratio ** (1 / math.log2(one.to_gpus / one.from_gpus))),
         )
-        for curve in curves()
+        for one in references().retentions
     )
-    heads = ("who", "hardware", "ranks", "retention %", "per doubling %")
-    return Grid("published, for comparison", heads, lines, label_count=3)
+    heads = ("framework", "model", "GPU", "ranks", "retention %", "per doubling %")
+    return Grid("published weak scaling, for comparison", heads, lines, label_count=4)
 
 
 # --- remarks -----------------------------------------------------------------------------------------

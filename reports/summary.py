@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from traceview import utilization
 from traceview.reports.about import About, StepUse
 from traceview.reports.findings import Evidence, Finding, Total, findings
 from traceview.reports.notices import Notice, notices
 from traceview.schema import Column, Table
 from traceview.statistics import StepTime, step_time
+from traceview.terms import Asked
 
 if TYPE_CHECKING:
     from traceview.run import Run
+    from traceview.utilization import Utilization
 
 STEP_TIMES = Table(
     "step_time",
@@ -45,6 +48,7 @@ class Summary:
         steps: Columns `STEPS` of the run's steps, and whether each was used.
         notices: Diagnostics, grouped.
         findings: The verdict and what it rests on.
+        utilization: What its GPUs reach, as far as ``run.toml`` tells.
         uncertainty_ns: What the fit of the hosts' clocks leaves over (p95); 0 on one host, None if unknown.
     """
 
@@ -57,6 +61,7 @@ class Summary:
     steps: pl.DataFrame
     notices: tuple[Notice, ...]
     findings: tuple[Finding, ...]
+    utilization: Utilization
     uncertainty_ns: int | None
 
     @property
@@ -84,6 +89,8 @@ def summarize(
     """
     steps = run.table("steps").select(STEPS).collect()
     use = StepUse.of(steps, windows)
+    reached = utilization.of_run(run, windows, Asked())
+    contradictions = reached.notes.filter(pl.col("severity") == "warning")
     total = Total.of(windows)
     stepped = windows.filter(pl.col("step").is_not_null())
     looked_at = stepped.select("rank", "step", used=True).unique()
@@ -97,7 +104,8 @@ def summarize(
         steps=steps.join(looked_at, on=["rank", "step"], how="left", maintain_order="left").with_columns(
             pl.col("used").fill_null(value=False)
         ),
-        notices=tuple(notices(run.diagnostics)),
+        notices=tuple(notices(pl.concat([run.diagnostics, contradictions]))),
         findings=tuple(findings(total, evidence, window="step" if use.used else "window")),
+        utilization=reached,
         uncertainty_ns=max(evidence.latency["uncertainty_ns"].drop_nulls(), default=None),
     )

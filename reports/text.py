@@ -9,12 +9,14 @@ import polars as pl
 
 from traceview import units
 from traceview.analyzers.overlap import LABELS, NONE, SEVERAL
-from traceview.reports import margins
+from traceview.recipe import FILE
+from traceview.reports import margins, mfu
 from traceview.reports.layout import Block, Facts, Grid, Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from traceview.recipe import Recipe
     from traceview.reports.about import StepUse
     from traceview.reports.inventory import Inventory
     from traceview.reports.summary import Summary
@@ -73,7 +75,7 @@ def inventory(found: Inventory, *, every_notice: bool = False) -> list[Block]:
     """The page of ``traceview info`` about one run."""
     shown = found.rows if every_notice else found.rows.head(FEW)
     blocks: list[Block] = [
-        Facts((*margins.facts(found.about), *margins.recorded(found.about))),
+        Facts((*margins.facts(found.about), *margins.recorded(found.about), *_recipe(found.recipe))),
         _rank_grid(shown),
     ]
     if left := len(found.rows) - len(shown):
@@ -87,6 +89,25 @@ def inventory(found: Inventory, *, every_notice: bool = False) -> list[Block]:
     return [*blocks, *margins.notes(found.notices, rank_count=len(found.rows), every_notice=every_notice)]
 
 
+def _recipe(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """What ``run.toml`` says, in one line; nothing where it says nothing."""
+    counts = (
+        ("tokens per sequence", recipe.seq_len),
+        ("sequences per step", recipe.global_batch_size),
+        ("tokens per step", recipe.tokens_per_step),
+        ("GPUs", recipe.gpus),
+    )
+    said = [
+        *(named.name for named in (recipe.model, recipe.gpu) if named),
+        *(f"{units.count(value)} {what}" for what, value in counts if value is not None),
+        *([recipe.precision.upper()] if recipe.precision else []),
+        *([f"MTP {recipe.mtp_layers}"] if recipe.mtp_layers is not None else []),
+        *(f"{axis} {size}" for axis, size in recipe.parallel.items()),
+    ]
+    if said:
+        yield FILE, ", ".join(said)
+
+
 # --- header ------------------------------------------------------------------------------------------
 
 
@@ -94,6 +115,8 @@ def _header(found: Summary) -> Facts:
     pairs = [*margins.facts(found.about), *margins.recorded(found.about), ("steps", _steps(found.step_use))]
     if found.step_time:
         pairs.append(("step time", _step_time(found.step_time)))
+    if reached := mfu.headline(found.utilization):
+        pairs.append(("throughput", reached))
     return Facts(tuple(pairs))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from traceview import inputs, jobs, registry, store
+from traceview import inputs, jobs, recipe, registry, store, utilization
 from traceview import run as runs
 from traceview.classify import Classifier
 from traceview.comparisons import compare as comparison
@@ -28,6 +28,7 @@ from traceview.errors import (
     UsageError,
 )
 from traceview.prepare import prepare
+from traceview.terms import Asked
 from traceview.trace import diagnostic
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from traceview.inputs import Candidate
     from traceview.run import Run
     from traceview.trace import Trace
+    from traceview.utilization import Utilization
 
 PLACE = str | Path
 Steps = str | range
@@ -127,7 +129,7 @@ def load_runs(
     if not traces:
         raise _nothing_usable(listed, candidates, outcomes)
     skipped = _skipped(candidates, outcomes)
-    found = [replace(run, notes=pl.concat([run.notes, *skipped])) for run in runs.group(traces)]
+    found = [_with_recipe(replace(run, notes=pl.concat([run.notes, *skipped]))) for run in runs.group(traces)]
     return [runs.only_ranks(run, ranks) for run in found] if ranks is not None else found
 
 
@@ -267,7 +269,8 @@ def scaling(
 
     Args:
         runs: Runs of jobs of different size, each under a name of its own.
-        tokens_per_step: Tokens that a whole job trains on in a step: of every run, or by name of the run.
+        tokens_per_step: Tokens that a whole job trains on in a step: of every run, or by name of the run;
+            where there is no number for a run, that of its ``run.toml``.
         experts: Routed experts of the model, likewise.
         steps: Steps to look at.
 
@@ -288,8 +291,8 @@ def scaling(
                 answers={
                     result.analysis.name: result.frame for result in analyze_all(run, asked, steps=steps)
                 },
-                tokens_per_step=tokens.get(run.name),
-                experts=of_model.get(run.name),
+                tokens_per_step=tokens.get(run.name, run.recipe.tokens_per_step),
+                experts=of_model.get(run.name, run.recipe.model.experts if run.recipe.model else None),
             )
             for run in runs
         ]
@@ -304,6 +307,27 @@ def _by_name(given: int | Mapping[str, int] | None, names: Sequence[str], what: 
         message = f"{what}: there is no run '{strangers[0]}'; there are: {', '.join(names)}."
         raise UsageError(message)
     return given
+
+
+def mfu(run: Run, *, steps: Steps = "auto", **said: Any) -> Utilization:  # noqa: ANN401 - the fields of Asked
+    """How much of the GPUs' peak ``run`` reaches; what is not known is withheld, with the reason.
+
+    Args:
+        run: The run; what ``run.toml`` beside its traces says need not be repeated.
+        steps: Steps to look at.
+        said: Fields of `terms.Asked`, with model and GPU by name: ``model="deepseek-v3"``, ``seq_len=4096``,
+            ``global_batch_size=15360``, ``gpu="GB300"`` ...
+
+    Raises:
+        UsageError: Something said is not known.
+    """
+    return utilization_of(run, Asked.of(**said), steps=steps)
+
+
+def utilization_of(run: Run, asked: Asked, *, steps: Steps = "auto") -> Utilization:
+    """The same, asked with an object; see `mfu`."""
+    windows = analyze(run, "breakdown", by=("rank", "step"), steps=steps)
+    return utilization.of_run(run, windows.frame, asked)
 
 
 # --- reading -----------------------------------------------------------------------------------------
@@ -329,6 +353,14 @@ def _read(candidate: Candidate, *, rules: Path | None, cache: Path | None) -> li
         for number, trace in enumerate(parser.parse(source)):
             store.write(prepare(trace, classifier), folder / str(number))
     return [store.read(part) for part in sorted(folder.iterdir()) if store.is_whole(part)]
+
+
+def _with_recipe(run: Run) -> Run:
+    """``run`` with what stands in ``run.toml`` beside it."""
+    if Path(run.traces[0].facts.path).name.startswith(inputs.STDIN_PREFIX):
+        return run
+    found, notes = recipe.read(run.folder)
+    return replace(run, recipe=found, notes=pl.concat([run.notes, notes]))
 
 
 def _nothing_usable(

@@ -1,7 +1,8 @@
 """How fast an exchange can be expected to go: published measurements, else what the links can do.
 
-The facts are ``data/bandwidth.toml``. An expectation is that of a large message on an idle GPU. A bus
-bandwidth above it is no error: switches that reduce in flight carry each byte once.
+The measurements are ``data/bandwidth.toml``, the links those of `hardware`. An expectation is that of a
+large message on an idle GPU. A bus bandwidth above it is no error: switches that reduce in flight carry
+each byte once.
 """
 
 from __future__ import annotations
@@ -14,19 +15,9 @@ from typing import Any, Self
 
 import polars as pl
 
+from traceview import hardware
+
 _GB = 1e9  # decimal, as nccl-tests counts
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """What the hardware of one GPU can do, in one direction, and how many GPUs share its fast links."""
-
-    gpu: str
-    pattern: str
-    scale_up_ranks: int
-    scale_up_gb_per_s: float
-    source: str
-    scale_out_gb_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +50,13 @@ class Transport:
 class Facts:
     """All sourced facts, each kind in the order of the file."""
 
-    link: tuple[Link, ...]
     measured: tuple[Measured, ...]
     transport: tuple[Transport, ...]
 
     @classmethod
     def of(cls, document: dict[str, list[dict[str, Any]]]) -> Self:
         """The facts of a TOML document whose tables are named like the fields."""
-        kinds = {"link": Link, "measured": Measured, "transport": Transport}
+        kinds = {"measured": Measured, "transport": Transport}
         return cls(**{f.name: tuple(kinds[f.name](**row) for row in document[f.name]) for f in fields(cls)})
 
 
@@ -74,14 +64,6 @@ class Facts:
 def facts() -> Facts:
     """The facts that come with traceview."""
     return Facts.of(tomllib.loads((files("traceview.data") / "bandwidth.toml").read_text(encoding="utf-8")))
-
-
-def scale_up_ranks(device_name: str | None) -> int | None:
-    """GPUs in one scale-up domain of the reference system of a device; None for a device nobody listed."""
-    named = pl.Series([device_name or ""])
-    return next(
-        (link.scale_up_ranks for link in facts().link if named.str.contains(link.pattern).item()), None
-    )
 
 
 def transport(name: pl.Expr) -> pl.Expr:
@@ -125,8 +107,8 @@ def with_expected(exchanges: pl.DataFrame) -> pl.DataFrame:
             (share of sent bytes that leaves it); all may be null.
     """
     gpu = pl.coalesce(
-        pl.when(pl.col("device_name").str.contains(link.pattern)).then(pl.lit(link.gpu))
-        for link in facts().link
+        pl.when(pl.col("device_name").str.contains(device.pattern)).then(pl.lit(device.name))
+        for device in hardware.devices()
     )
     keyed = exchanges.with_columns(
         gpu=gpu,
@@ -174,12 +156,13 @@ def _links() -> pl.DataFrame:
     """``gpu, scale_up, scale_out`` (bytes/s), ``link_source``."""
     rows = [
         {
-            "gpu": link.gpu,
+            "gpu": device.name,
             "scale_up": link.scale_up_gb_per_s * _GB,
             "scale_out": link.scale_out_gb_per_s * _GB if link.scale_out_gb_per_s else None,
-            "link_source": f"link speed of {link.gpu} ({link.source})",
+            "link_source": f"link speed of {device.name} ({link.source})",
         }
-        for link in facts().link
+        for device in hardware.devices()
+        if (link := device.link)
     ]
     return pl.DataFrame(rows)
 

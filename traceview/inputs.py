@@ -35,6 +35,9 @@ LOOKED_FOR = (
     "*_pqtdir/",
     "*_arwdir/",
 )
+STDIN_PREFIX = "traceview-stdin-"
+"""How the names of files begin that standard input is spooled to; what lies beside them is not about it."""
+
 _NEVER_TRACE_NAMES = {"truth.json"}  # what `traceview synth` writes beside its traces
 _NEVER_TRACES = {".npz", ".py", ".md", ".txt", ".toml", ".yaml", ".yml", ".log", ".html", ".csv"}
 
@@ -117,7 +120,7 @@ def _within(root: Path) -> Iterator[Path]:
 @cache
 def _spooled_stdin() -> Path:
     """Standard input as a file, for parsers read a trace more than once; removed when the process ends."""
-    handle, name = tempfile.mkstemp(prefix="traceview-stdin-")
+    handle, name = tempfile.mkstemp(prefix=STDIN_PREFIX)
     with os.fdopen(handle, "wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
     path = Path(name)

@@ -17,6 +17,7 @@ import polars as pl
 
 from traceview import units
 from traceview.errors import UsageError
+from traceview.recipe import Recipe
 from traceview.schema import DIAGNOSTICS, TABLES
 from traceview.trace import Trace, diagnostic
 
@@ -31,12 +32,13 @@ class Run:
     """The traces of one job, one per rank, ordered by rank.
 
     Canonical tables over all ranks are attributes: ``run.ops``, ``run.collectives``, ``run.steps`` ... are
-    LazyFrames with the columns of `traceview.schema`.
+    LazyFrames with the columns of `traceview.schema`. ``recipe`` is what its owner says about the job.
     """
 
     name: str
     traces: tuple[Trace, ...]
     notes: pl.DataFrame = field(default_factory=DIAGNOSTICS.empty)
+    recipe: Recipe = field(default_factory=Recipe)
 
     @cached_property
     def ranks(self) -> tuple[int, ...]:
@@ -47,6 +49,11 @@ class Run:
     def world_size(self) -> int | None:
         """Ranks of the job as recorded, or None."""
         return max((t.facts.world_size for t in self.traces if t.facts.world_size), default=None)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that holds its traces."""
+        return _folder(self.traces[0])
 
     @cached_property
     def diagnostics(self) -> pl.DataFrame:

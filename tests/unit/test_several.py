@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -44,7 +45,7 @@ def test_sets_of_axes_are_told_apart_moment_by_moment(tmp_path: Path) -> None:
         | {t for op in ops.to_dicts() for t in (op["ts_ns"], op["ts_ns"] + op["dur_ns"]) if begin < t < end}
     )
     expected: dict[str, int] = {}
-    for left, right in zip(edges, edges[1:], strict=False):
+    for left, right in pairwise(edges):
         active = ops.filter((pl.col("ts_ns") <= left) & (pl.col("ts_ns") + pl.col("dur_ns") > left))
         comm = [axis[op] for op in active["op"] if op in axis]
         if len(comm) > 1 and not active["class"].cast(pl.String).is_in(["compute", "fused"]).any():

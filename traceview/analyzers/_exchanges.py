@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from traceview import bandwidth, clocks, matching
+from traceview import clocks, hardware, matching
 from traceview.analyzers._occupancy import occupancy
 from traceview.analyzers._windows import windows
 from traceview.intervals import Ints, Spans, covered, exclusive, gaps, split
@@ -155,7 +155,8 @@ def scale_up_size(trace: Trace) -> int:
     Rack-scale systems by their name; else the devices the host listed; a rank that sees only its own device
     (one visible GPU per process is usual) is taken to sit in the reference system of that device.
     """
-    by_name = bandwidth.scale_up_ranks(trace.facts.device_name)
+    device = hardware.of(trace.facts.device_name)
+    by_name = device.link.scale_up_ranks if device and device.link else None
     listed = len(trace.table("devices")) if "devices" in trace.tables else 0
     if by_name is not None and (by_name > _LARGEST_HOST or listed <= 1):
         return by_name

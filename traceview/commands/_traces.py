@@ -141,6 +141,8 @@ def _is_measure(column: str) -> bool:
 
 def _report_skipped(request: Request, runs: Sequence[Run]) -> bool:
     """Prints which traces were skipped; whether there is one."""
+    if not runs:
+        return False
     import polars as pl
 
     from traceview.reports.printable import printable

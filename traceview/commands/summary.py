@@ -69,6 +69,7 @@ def _answer(runs: Sequence[Run], found: Sequence[Summary], request: Request) -> 
             "findings": tagged([table(list(one.findings)) for one in found], runs),
             "steps": tagged([one.steps for one in found], runs),
             "step_time": tagged(times, runs),
+            "mfu": tagged([one.utilization.frame for one in found], runs),
         },
         runs=[_run(one) for one in found],
         diagnostics=diagnostics(runs),

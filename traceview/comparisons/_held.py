@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 KINDS = ("weak", "strong", "moe_weak", "same_size")
 TOKENS_FROM = ("given", "evidence")
-"""Tokens per step were given; or the work of a rank in both traces was compared, which is an assumption."""
+"""Tokens per step were given or stand in run.toml; or the work of a rank was compared, an assumption."""
 
 EQUAL_WITHIN = 0.01
 """Relative difference up to which the traces of two runs show the same amount of work."""

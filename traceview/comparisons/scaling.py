@@ -107,7 +107,7 @@ SIZES = Table(
         "step_count": Column(_I64, "steps looked at; 0 where nothing marks steps"),
         "window_count": Column(_I64, "windows (rank × device × step) looked at"),
         "step_ns": _known("mean length of a step over the recorded ranks", "ns"),
-        "tokens_per_step": _known("tokens of the whole job in a step, as given", dtype=_I64),
+        "tokens_per_step": _known("tokens of the whole job in a step, as given or in run.toml", dtype=_I64),
         "tokens_per_second_per_rank": _known("tokens_per_step / rank_count / step_ns"),
         "base_run": _known("run it is compared with", dtype=_STR),
         "scaling": _known("what kind of scaling it is; null if refused", dtype=pl.Enum(KINDS)),
@@ -149,6 +149,9 @@ LOSSES = Table(
         "loss_high_ns": _known("upper end", "ns"),
     },
 )
+
+TABLES = (SIZES, LOSSES, _causes.RESULT)
+"""Tables of a comparison, less the efficiency of each run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,52 @@
-"""What traces cannot say about a job, as its owner would write it beside them: ``run.toml``."""
+"""``run.toml`` of a synthetic run: what an owner would say about the job that its traces do not record."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from traceview.recipe import FILE
+
 if TYPE_CHECKING:
     from traceview.synth.workload import Workload
 
+__all__ = ["FILE", "document"]
 
-def recipe(workload: Workload) -> str:
-    """The text of ``run.toml``."""
-    shards = workload.tensor_parallel * workload.context_parallel
-    replicas = workload.ranks // (shards * workload.pipeline_parallel)
-    return f"""gpus = {workload.ranks}
-seq_len = {workload.tokens}
-global_batch_size = {replicas * workload.microbatches}
-tokens_per_step = {workload.tokens_per_step}
+_GPUS = {"cuda": "H100", "rocm": "MI300X"}
+
+
+def document(workload: Workload) -> str:
+    """The text of the file.
+
+    The model is the one whose products the kernels last as long as: every head has its own keys and values,
+    together as wide as the model, and every MLP is gated. The number of heads costs nothing, so it is one.
+    """
+    work = workload
+    shards = work.tensor_parallel * work.context_parallel * work.pipeline_parallel
+    replicas = work.ranks // shards
+    return f"""\
+seq_len = {work.tokens}
+global_batch_size = {replicas * work.microbatches}
+gpu = "{_GPUS[work.platform]}"
+gpus = {work.ranks}
+precision = "bf16"
 
 [parallel]
-tp = {workload.tensor_parallel}
-cp = {workload.context_parallel}
-pp = {workload.pipeline_parallel}
+tp = {work.tensor_parallel}
+cp = {work.context_parallel}
+pp = {work.pipeline_parallel}
 dp = {replicas}
-ep = {workload.expert_parallel}
+ep = {work.expert_parallel}
+edp = {work.ranks // (work.expert_parallel * work.pipeline_parallel)}
+
+[model]
+name = "synthetic"
+source = "traceview synth"
+layers = {work.layers}
+hidden = {work.hidden}
+vocabulary = {work.vocabulary}
+experts = {work.experts}
+top_k = {work.top_k}
+expert_ffn = {work.expert_hidden}
+shared_ffn = {work.expert_hidden}
+grouped_query = {{ heads = 1, kv_heads = 1, head_dim = {work.hidden} }}
 """
