@@ -17,6 +17,7 @@ from traceview.analyzers import breakdown, families, ledger
 from traceview.comparisons._alignment import Aligned
 from traceview.comparisons.compare import TABLES, Comparison, Side, _certainty, compare, questions
 from traceview.errors import AnalysisError, UsageError
+from traceview.recipe import Recipe
 from traceview.run import Run
 from traceview.statistics import Steps
 from traceview.synth import PRESETS, Regression, Workload, write
@@ -285,6 +286,20 @@ def test_configuration_tells_what_differs_and_what_only_one_run_knows() -> None:
     assert told["device"] == ("H100", "H100", False)
     assert told["nccl_version"] == ("2.29", None, None)
     assert "hosts" not in told
+
+
+def test_what_the_owner_says_of_a_job_is_part_of_its_configuration() -> None:
+    said = Recipe(seq_len=4096, global_batch_size=512, tokens_per_step=4096 * 512, parallel={"ep": 8})
+    other = replace(said, global_batch_size=1024, tokens_per_step=4096 * 1024)
+    before, after = (
+        replace(side, run=replace(side.run, recipe=recipe))
+        for side, recipe in ((_side("a", [{"compute": 1.0}]), said), (_side("b", [{"compute": 1.0}]), other))
+    )
+    told = {row["fact"]: (row["a"], row["b"]) for row in compare(before, after).configuration.to_dicts()}
+    assert told["sequences per step (run.toml)"] == ("512", "1,024")
+    assert told["tokens per step (run.toml)"] == ("2,097,152", "4,194,304")
+    assert told["ep (run.toml)"] == ("8", "8")
+    assert "precision (run.toml)" not in told
 
 
 def _with_kernels(side: Side, kernels: dict[str, tuple[int, int]]) -> Side:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceview import units
+from traceview.recipe import AXES as AXES_SAID
 from traceview.schema import AXES, ROLES, Column, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from traceview.comparisons._alignment import Side
+    from traceview.recipe import Recipe
 
 _STR = pl.String()
 
@@ -50,10 +52,28 @@ def _facts(side: Side) -> Mapping[str, str | None]:
         "device": _listed(fact.device_name for fact in facts),
         "format": _listed(fact.format for fact in facts),
         **{name: _listed(fact.versions.get(name) for fact in facts) for name in versions},
+        **_recipe(run.recipe),
         "steps compared": units.numbers(used) if used else "none: the whole window",
         **{f"{axis} group size": _sizes(side.groups, axis) for axis in AXES if axis != "unknown"},
         **{f"{role} dtype": _dtypes(side.groups, role) for role in ROLES},
     }
+
+
+def _recipe(recipe: Recipe) -> Mapping[str, str | None]:
+    """What the owner of a job says of it beside the traces."""
+    counts = {
+        "sequence length": recipe.seq_len,
+        "sequences per step": recipe.global_batch_size,
+        "tokens per step": recipe.tokens_per_step,
+        "GPUs": recipe.gpus,
+        **{axis: recipe.parallel.get(axis) for axis in AXES_SAID},
+    }
+    said = {
+        "model": recipe.model.name if recipe.model else None,
+        "precision": recipe.precision,
+        **{name: None if count is None else f"{count:,}" for name, count in counts.items()},
+    }
+    return {f"{name} (run.toml)": value for name, value in said.items()}
 
 
 def _sizes(groups: pl.DataFrame, axis: str) -> str | None:
