@@ -309,6 +309,11 @@ def _by_name(given: int | Mapping[str, int] | None, names: Sequence[str], what: 
     return given
 
 
+def counters(run: Run, *, by: Sequence[str] = ("metric",), steps: Steps = "auto") -> Result:
+    """What memory, SMs, DRAM and links read, and what while communication was exposed. See `analyze`."""
+    return analyze(run, "counters", by=by, steps=steps)
+
+
 def mfu(run: Run, *, steps: Steps = "auto", **said: Any) -> Utilization:  # noqa: ANN401 - the fields of Asked
     """How much of the GPUs' peak ``run`` reaches; what is not known is withheld, with the reason.
 

@@ -67,6 +67,7 @@ ROLES = ("dispatch", "combine")
 PHASES = ("forward", "backward", "recompute", "optimizer")
 SUBROLES = ("payload", "local_epilogue", "barrier", "metadata", "ambiguous")
 STEP_STATUSES = ("complete", "partial", "warmup")
+HOLDS = ("before", "after")
 SEVERITIES = ("info", "warning", "error")
 COLLECTIVES = (
     "all_to_all",
@@ -383,6 +384,11 @@ COUNTERS = Table(
         "metric": Column(_NAME, "metric name"),
         "unit": Column(_NAME, "unit of the value"),
         "value": Column(_F64, "value"),
+        "holds": Column(
+            _enum(HOLDS),
+            "time the value stands for: before the sample (a mean) or after it (a level)",
+            nullable=True,
+        ),
     },
 )
 

@@ -38,6 +38,7 @@ ASKED = {
     "all_to_all": "alltoall",
     "breakdown": "breakdown",
     "collective_latency": "collectives",
+    "counters": "counters",
     "efficiency": "efficiency",
     "expert_load": "experts",
     "hideability": "hideability",

@@ -61,6 +61,8 @@ PRESETS: dict[str, Workload] = {
     "ep8-rccl": replace(_EP8, platform="rocm"),
     "ep8-copy-engine": replace(_EP8, steps=3, transport="copy_engine"),
     "ep8-graphs": replace(_EP8, graphs=True),
+    "ep8-graphs-opaque": replace(_EP8, graphs=True, capture=Capture(graph_trace="graph")),
+    "ep8-gpu-metrics": replace(_EP8, capture=Capture(gpu_metrics_hz=10_000)),
     "ep8-traps": replace(_EP8, traps=True),
     "ep8-imbalanced": replace(_EP8, expert_imbalance=0.8),
     "ep8-balanced": replace(_EP8, expert_imbalance=0.0),

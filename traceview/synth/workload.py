@@ -13,6 +13,7 @@ Platform = Literal["cuda", "rocm"]
 Overlap = Literal["none", "shared", "1f1b"]
 Cause = Literal["slow_kernels", "more_tokens", "late_launch", "slow_link"]
 GroupNames = Literal["per_axis", "per_set"]
+GraphTrace = Literal["node", "graph"]
 
 _SIZES = (
     "ranks",
@@ -119,6 +120,8 @@ class Capture:
         metadata: PyTorch records what its communication calls are and move; where it does not, only the
             annotations around them tell.
         sequence_numbers: The metadata numbers the calls of a group.
+        graph_trace: Nsight Systems records the nodes of a graph, or each replay as one opaque block.
+        gpu_metrics_hz: How often Nsight Systems samples the metrics of each device; 0 for never.
     """
 
     late_starts: tuple[LateStart, ...] = ()
@@ -127,6 +130,8 @@ class Capture:
     dropped_share: float = 0.0
     metadata: bool = True
     sequence_numbers: bool = True
+    graph_trace: GraphTrace = "node"
+    gpu_metrics_hz: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +261,8 @@ class Workload:
             _require(0 <= late.steps < self.steps, "a late start misses some of the steps, not all")
         _require(set(self.recorded) > set(capture.missing_ranks), "some rank must have a file")
         _require(0 <= capture.dropped_share < 1, "dropped_share is a share below 1")
+        _require(capture.graph_trace in get_args(GraphTrace), f"graph_trace is one of {get_args(GraphTrace)}")
+        _require(0 <= capture.gpu_metrics_hz <= 200_000, "gpu_metrics_hz lies between 0 and 200000")
 
     @property
     def hosts(self) -> int:
