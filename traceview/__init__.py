@@ -21,7 +21,9 @@ if TYPE_CHECKING:
         analyze_all,
         breakdown,
         collective_latency,
+        compare,
         counters,
+        efficiency,
         expert_load,
         hideability,
         idle,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         overlap,
         ranges,
         roofline,
+        scaling,
         stragglers,
     )
     from traceview.errors import TraceViewError
@@ -53,7 +56,9 @@ __all__ = [
     "annotate_model",
     "breakdown",
     "collective_latency",
+    "compare",
     "counters",
+    "efficiency",
     "expert_load",
     "hideability",
     "idle",
@@ -67,6 +72,7 @@ __all__ = [
     "profile_steps",
     "ranges",
     "roofline",
+    "scaling",
     "stragglers",
 ]
 
