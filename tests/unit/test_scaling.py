@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import traceview as tv
 from traceview.cli import main
-from traceview.comparisons import scaling as comparing
+from traceview.comparisons._losses import apportioned
 from traceview.errors import UsageError
 from traceview.recipe import Recipe
 from traceview.synth import Workload, write
@@ -334,7 +334,7 @@ def test_the_additive_tree_is_shown_on_request(strong: list[Run]) -> None:
     share=st.fractions(min_value=0, max_value=4, max_denominator=10**6),
 )
 def test_apportioned_times_are_the_exact_ones_rounded_and_add_up(totals: list[int], share: Fraction) -> None:
-    parts = comparing._apportioned(totals, share)
+    parts = apportioned(totals, share)
     assert sum(parts) == round(sum(totals) * share)
     assert all(abs(part - total * share) < 1 for part, total in zip(parts, totals, strict=True))
 
