@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 import polars as pl
 
-from traceview import registry, schema
+from traceview import registry, schema, utilization
 from traceview.cli import main as root_command
 from traceview.comparisons import compare, scaling
 
@@ -49,6 +49,7 @@ def schema_page() -> str:
     """Every table that parsers fill and every table that analyses and comparisons return."""
     canonical = [_table(table) for table in schema.TABLES.values()]
     results = [_result(analysis) for _, analysis in sorted(registry.analyses().items())]
+    results.append(_table(utilization.RESULT))
     compared = [_table(table, title=f"compare: {table.name}") for table in compare.TABLES]
     scaled = [_table(table, title=f"scaling: {table.name}") for table in scaling.TABLES]
     parts = (*canonical, "## Results", *results, "## Comparisons", *compared, *scaled)

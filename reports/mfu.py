@@ -67,7 +67,10 @@ def headline(found: Utilization) -> str | None:
     tflops, row = found.tflops_per_gpu, found.headline
     if tflops is None or found.throughput is None or found.flops is None:
         return None
-    share = f", {_share(row)}" if row else ""
+    share = ""
+    if row:
+        peak = f"{row['precision'].upper()} peak {_tflops(row['peak_flops_per_s'])}, {row['peak_set']}"
+        share = f", MFU {units.percent(row['mfu_ratio'])} ({peak})"
     return (
         f"{_rate(found.throughput.median)} tokens/s/GPU, {_rate(tflops)} TFLOP/s/GPU{share}; "
         f"{found.flops.basis}"

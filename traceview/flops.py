@@ -102,7 +102,7 @@ class Flops:
     @property
     def basis(self) -> str:
         """How it was counted, in words: what has to stand beside every figure made from it."""
-        attention = "causal attention (half)" if self.is_causal else "attention in full"
+        attention = "causal half" if self.is_causal else "full attention"
         mtp = f"MTP {self.mtp_layers}" if self.mtp_layers else "no MTP"
         return f"{self.convention}: {attention}, {mtp}"
 

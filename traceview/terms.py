@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ASKED, RECORDED, ASSUMED = "as asked", "recorded", "assumed, as in the published runs"
 _SIZES = ("seq_len", "packed_len", "global_batch_size", "tokens_per_step", "gpus")
+_LETTERS = 64  # of a device name in a message
 _SHOWN = 4  # device names in a message
 _REMEDY = f"or say it in {FILE} beside the traces"
 
@@ -229,7 +230,7 @@ def _unknown(known: Mapping[str, Any], recorded: Recorded) -> dict[str, str]:
 
 
 def _why_no_gpu(recorded: Recorded) -> str:
-    names = sorted(name for name in recorded.device_names if name)
+    names = sorted(name[:_LETTERS] for name in recorded.device_names if name)
     if len(recorded.device_names) > 1:
         return f"the devices differ ({', '.join(names[:_SHOWN])})"
     return f"no peak is known of '{names[0]}'" if names else "the traces do not name the GPU"

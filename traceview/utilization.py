@@ -129,8 +129,8 @@ class Utilization:
     @property
     def headline(self) -> dict[str, Any] | None:
         """The row of `precision`; None without a peak."""
-        rows = self.frame.filter(pl.col("precision") == self.precision)
-        return rows.row(0, named=True) if len(rows) else None
+        rows = self.frame.drop_nulls("precision").to_dicts()
+        return next((row for row in rows if row["precision"] == self.precision), None)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The table as an Arrow C stream: for pyarrow, DuckDB, pandas, narwhals."""

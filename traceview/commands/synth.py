@@ -1,7 +1,7 @@
 """Write synthetic traces with a known truth.
 
-A small MoE job, one trace per rank, and truth.json: what an analysis must find in them. The same preset
-and seed always give the same bytes.
+A small MoE job, one trace per rank, truth.json: what an analysis must find in them, and run.toml: what its
+owner would say about it. The same preset and seed always give the same bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Examples:
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write the traces and truth.json here.",
+    help="Write the traces, truth.json and run.toml here.",
 )
 @click.option(
     "--format",
@@ -57,7 +57,7 @@ def synth(  # noqa: PLR0913 - one argument per option
     seed: int | None,
 ) -> None:
     """See the module's docstring."""
-    from traceview.synth import PRESETS, write
+    from traceview.synth import PRESETS, recipe, write
 
     if listing:
         for name, workload in PRESETS.items():
@@ -70,7 +70,8 @@ def synth(  # noqa: PLR0913 - one argument per option
         message = f"no preset '{preset}'; there are: {', '.join(PRESETS)}."
         raise click.UsageError(message)
     workload = PRESETS[preset] if seed is None else replace(PRESETS[preset], seed=seed)
-    _report(write(workload, directory, trace_format=trace_format), directory, request)
+    paths = write(workload, directory, trace_format=trace_format)
+    _report([*paths, recipe.write(workload, directory)], directory, request)
 
 
 def _report(paths: list[Path], directory: Path, request: Request) -> None:

@@ -9,7 +9,7 @@ Example:
     >>> tiny = Workload(ranks=2, expert_parallel=2, experts=4, top_k=2, steps=1, microbatches=1, layers=1)
     >>> with tempfile.TemporaryDirectory() as directory:
     ...     [path.name for path in write(tiny, directory)]
-    ['rank0_trace.json.gz', 'rank1_trace.json.gz', 'truth.json', 'run.toml']
+    ['rank0_trace.json.gz', 'rank1_trace.json.gz', 'truth.json']
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, cast
 import numpy as np
 
 from traceview.errors import UsageError
-from traceview.synth import kineto, nsys, recipe
+from traceview.synth import kineto, nsys
 from traceview.synth.presets import PRESETS
 from traceview.synth.simulate import simulate
 from traceview.synth.timeline import Timeline
@@ -73,7 +73,7 @@ def write(
     compress: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Path]:
-    """Simulate ``workload`` and write one trace per rank, ``truth.json`` and ``run.toml`` beside them.
+    """Simulate ``workload`` and write one trace per rank, and ``truth.json`` beside them.
 
     The same workload gives the same bytes, and a file appears only when it is whole.
 
@@ -85,7 +85,7 @@ def write(
         progress: Called with the ranks written so far and the ranks in all.
 
     Returns:
-        The traces in rank order, less the missing ones, then the truth and the recipe.
+        The traces in rank order, less the missing ones, then the truth.
 
     Raises:
         UsageError: There is no such preset or format, or the format cannot hold the workload.
@@ -108,8 +108,7 @@ def write(
         _replace(path, gzip.compress(data, compresslevel=level, mtime=0) if compress else data)
         if progress:
             progress(done, len(paths))
-    _replace(directory / recipe.FILE, recipe.document(plan).encode())
-    return [*paths.values(), *_write_truth(timeline, directory, paths), directory / recipe.FILE]
+    return [*paths.values(), *_write_truth(timeline, directory, paths)]
 
 
 def _write_truth(timeline: Timeline, directory: Path, paths: Mapping[int, Path]) -> list[Path]:

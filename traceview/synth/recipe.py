@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from traceview.recipe import FILE
-
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from traceview.synth.workload import Workload
 
-__all__ = ["FILE", "document"]
+FILE = "run.toml"
 
 _GPUS = {"cuda": "H100", "rocm": "MI300X"}
+
+
+def write(workload: Workload, directory: Path) -> Path:
+    """Writes the file beside the traces in ``directory``."""
+    path = directory / FILE
+    path.write_text(document(workload), encoding="utf-8")
+    return path
 
 
 def document(workload: Workload) -> str:
