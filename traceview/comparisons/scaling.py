@@ -261,8 +261,11 @@ def _check(found: Scaling) -> None:
     beside = compared.join(lost, on="run", how="left")
     gaps = [
         (product / compared["retention"] - 1).abs().max(),
-        # rows are whole ns, so a step of few ns cannot do better than that
-        ((1 - beside["retention"] - beside["loss_ratio"]).abs() - 2 / beside["step_ns"]).max(),
+        # times are whole ns: ideal and step time are each off by up to 1
+        (
+            (1 - beside["retention"] - beside["loss_ratio"]).abs()
+            - 2 * (1 + beside["retention"]) / beside["step_ns"]
+        ).max(),
     ]
     if any(isinstance(gap, float) and gap > _TOLERANCE for gap in gaps):
         message = "the losses and efficiencies of a scaling do not add up; this is a bug in traceview"
