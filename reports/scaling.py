@@ -277,7 +277,7 @@ def _remarks_on(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"a rank is taken to work on {tokens} in {row['base_run']}, by its kernels and dispatched bytes"
         )
         yield "info", f"{text}; --tokens-per-step makes sure"
-    if row["base_run"] and row["scaling"] and row["retention_low"] is None:
+    if row["retention"] is not None and row["retention_low"] is None:
         yield "missing", "too few steps for an interval of the retention"
 
 
