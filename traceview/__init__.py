@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from traceview.version import VERSION
+
 if TYPE_CHECKING:
     from traceview.annotation import annotate, annotate_model
     from traceview.api import (
@@ -29,21 +31,24 @@ if TYPE_CHECKING:
         idle,
         interference,
         kernels,
+        latencies,
         ledger,
         load,
         load_runs,
         mfu,
         overlap,
         ranges,
+        report,
         roofline,
         scaling,
         stragglers,
+        traffic,
     )
     from traceview.errors import TraceViewError
     from traceview.recording import profile_steps
     from traceview.run import Run
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Result",
@@ -64,6 +69,7 @@ __all__ = [
     "idle",
     "interference",
     "kernels",
+    "latencies",
     "ledger",
     "load",
     "load_runs",
@@ -71,9 +77,11 @@ __all__ = [
     "overlap",
     "profile_steps",
     "ranges",
+    "report",
     "roofline",
     "scaling",
     "stragglers",
+    "traffic",
 ]
 
 _HOME = dict.fromkeys(__all__, "traceview.api") | {
