@@ -70,8 +70,8 @@ class Inventory:
         groups: One row per distinct process group (columns `GROUPS`), and how many ranks named it.
         gaps: `GAPS`.
         notices: Diagnostics, grouped.
-        coverage: What device work was taken for.
         recipe: What ``run.toml`` beside it says.
+        coverage: What device work was taken for.
     """
 
     about: About
@@ -79,8 +79,8 @@ class Inventory:
     groups: pl.DataFrame
     gaps: pl.DataFrame
     notices: tuple[Notice, ...]
-    coverage: Coverage
     recipe: Recipe
+    coverage: Coverage
 
 
 def take(run: Run) -> Inventory:
@@ -96,8 +96,8 @@ def take(run: Run) -> Inventory:
         groups=groups.group_by(GROUPS).agg(rank_count=pl.col("rank").n_unique()).sort(GROUPS),
         gaps=_gaps(rows),
         notices=tuple(notices(run.diagnostics)),
-        coverage=coverage.merged([part for _, part in looked_at]),
         recipe=run.recipe,
+        coverage=coverage.merged([part for _, part in looked_at]),
     )
 
 

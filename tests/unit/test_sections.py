@@ -46,7 +46,7 @@ def _inventory() -> Inventory:
     )
     unmatched = pl.DataFrame({"name": ["mystery"], "op_count": [1], "dur_ns": [MS]})
     return Inventory(
-        ABOUT, INVENTORY.empty(), groups, GAPS.empty(), (), Coverage(classes, unmatched), Recipe()
+        ABOUT, INVENTORY.empty(), groups, GAPS.empty(), (), Recipe(), Coverage(classes, unmatched)
     )
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from traceview.commands._gate import Condition
     from traceview.commands._options import Request
     from traceview.run import Run
 
@@ -42,6 +43,21 @@ def load(request: Request) -> list[Run]:
     return _distinct(runs)
 
 
+def load_pair(request: Request) -> tuple[Run, Run]:
+    """The runs at the two places asked for, told apart by name.
+
+    Raises:
+        UsageError: Several runs lie at one of them.
+    """
+    from traceview import api
+
+    before, after = (api.only_run(load(replace(request, places=(place,)))) for place in request.places)
+    if (before.name, _folder(before)) == (after.name, _folder(after)):  # parts of one run
+        return replace(before, name=f"{before.name} (A)"), replace(after, name=f"{after.name} (B)")
+    before, after = _distinct([before, after])
+    return before, after
+
+
 def tagged(frames: Sequence[pl.DataFrame], runs: Sequence[Run]) -> pl.DataFrame:
     """One frame per run as one frame, whose first column names the run."""
     import polars as pl
@@ -56,9 +72,19 @@ def diagnostics(runs: Sequence[Run]) -> pl.DataFrame:
     return tagged([run.diagnostics for run in runs], runs)
 
 
-def leave(request: Request, runs: Sequence[Run], result: pl.DataFrame) -> None:
-    """Says on stderr what the exit code stands for, and leaves with it; a failed condition comes first."""
+def leave(
+    request: Request, runs: Sequence[Run], result: pl.DataFrame, *, gate: Sequence[Condition] = ()
+) -> None:
+    """Says on stderr what the exit code stands for, and leaves with it; a failed condition comes first.
+
+    Args:
+        request: What the user asked for.
+        runs: The runs that were read.
+        result: The table its conditions are about.
+        gate: Conditions that have to hold in every row of it.
+    """
     holding = _report_conditions(request, result)
+    holding = _report_gate(gate, result) or holding
     skipped = _report_skipped(request, runs)
     if holding:
         raise click.exceptions.Exit(CONDITION_HOLDS)
@@ -96,6 +122,17 @@ def _report_conditions(request: Request, result: pl.DataFrame) -> bool:
         if len(offending) > SHOWN_ROWS:
             click.echo(f"fail-on {condition.text}: and {len(offending) - SHOWN_ROWS} more rows", err=True)
     return holding
+
+
+def _report_gate(gate: Sequence[Condition], result: pl.DataFrame) -> bool:
+    """Prints the conditions that do not hold; whether there is one."""
+    failing = False
+    for condition in gate:
+        for value in condition.unmet(result)[condition.column].head(SHOWN_ROWS):
+            failing = True
+            found = "is unknown" if value is None else f"= {value:.6g}"
+            click.echo(f"gate {condition.text}: {condition.column} {found}", err=True)
+    return failing
 
 
 def _is_measure(column: str) -> bool:

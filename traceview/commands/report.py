@@ -40,7 +40,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--json", "numbers", type=_FILE, metavar="FILE", help="Write all numbers to this file, as JSON."
 )
 @click.option(
-    "--steps", callback=_options.steps, default="auto", metavar="auto|all|5:10", help=_options.STEPS_HELP
+    "--steps", callback=_options.as_steps, default="auto", metavar="auto|all|5:10", help=_options.STEPS_HELP
 )
 @_options.request(_options.READING, _options.REPORTING)
 def report(  # noqa: PLR0913 - one argument per option
