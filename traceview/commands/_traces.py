@@ -56,14 +56,31 @@ def diagnostics(runs: Sequence[Run]) -> pl.DataFrame:
     return tagged([run.diagnostics for run in runs], runs)
 
 
-def leave(request: Request, runs: Sequence[Run], result: pl.DataFrame) -> None:
+def leave(request: Request, runs: Sequence[Run], result: pl.DataFrame | None) -> None:
     """Says on stderr what the exit code stands for, and leaves with it; a failed condition comes first."""
-    holding = _report_conditions(request, result)
+    holding = result is not None and _report_conditions(request, result)
     skipped = _report_skipped(request, runs)
     if holding:
         raise click.exceptions.Exit(CONDITION_HOLDS)
     if skipped and not request.allow_partial:
         raise click.exceptions.Exit(SOME_SKIPPED)
+
+
+def only(runs: Sequence[Run]) -> Run:
+    """The one run there is.
+
+    Raises:
+        UsageError: There are several.
+    """
+    from traceview.errors import UsageError
+    from traceview.reports.printable import printable
+
+    if len(runs) > 1:
+        names = ", ".join(f"'{run.name}'" for run in runs[:8])
+        message = f"this is about one run, and here are {len(runs)}: {printable(names)}."
+        message += "\nHint: pass one of them."
+        raise UsageError(message)
+    return runs[0]
 
 
 def _distinct(runs: list[Run]) -> list[Run]:
