@@ -28,8 +28,8 @@ MOST_BARS = 1_000_000
 """Bars of a page of its own; a figure of the report has `FIGURE_BARS`."""
 
 FIGURE_BARS = 20_000
-CELLS = (1 << 20, 1 << 17, 1 << 15, 16_384, 8_192, 4_096, 2_048, 1_024)
-"""Cells a window is cut into where bars have to be drawn together; the first that suffices is taken."""
+FINEST = 1 << 20
+"""Cells a window is cut into where bars have to be drawn together; halved until they are few enough."""
 
 LETTERS = 160
 _LARGEST = (1 << 32) - 1
@@ -88,11 +88,11 @@ def compose(
     whole = Timeline(tuple(found), begin, end - begin, uncertainty_ns=uncertainty_ns)
     if whole.bar_count <= most_bars:
         return whole
-    for cells in CELLS:
+    cells, timeline = FINEST, whole
+    while timeline.bar_count > most_bars and cells:
         cut = tuple(lanes_.merged(lane, begin_ns=begin, span_ns=end - begin, cells=cells) for lane in found)
         timeline = Timeline(cut, begin, end - begin, max((end - begin) // cells, 1), uncertainty_ns)
-        if timeline.bar_count <= most_bars:
-            break
+        cells //= 2
     return timeline
 
 
