@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 LETTERS, TOOLTIP_LETTERS = 120, 400
 """Letters of a name on the page, and of one that the pointer rests on."""
 
-DATA_ROWS = 4_000
-"""Rows of a table embedded as JSON; ``--json`` writes all of them."""
+TABLE_BYTES = 60_000
+"""Size of a table embedded as JSON, about; ``--json`` writes all rows of all tables."""
 
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|[kMGT]?B)(?:$|\W))")
 
@@ -154,13 +154,19 @@ def renumbered(document: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _numbers(report: Report) -> str:
-    """What ``--json`` writes, on few lines, and tables cut at `DATA_ROWS`."""
+    """What ``--json`` writes, but by column: names stand once, and long tables stop at `TABLE_BYTES`."""
     content = json.loads(report.json())
-    cut = {
-        key: len(rows) for key, rows in content.items() if isinstance(rows, list) and len(rows) > DATA_ROWS
-    }
-    content |= {key: content[key][:DATA_ROWS] for key in cut} | {"rows_in_all": cut}
-    return json.dumps(content, separators=(",", ":"))
+    tables, cut = {}, {}
+    for name, frame in report.tables().items():
+        rows = content.pop(name)
+        known = [column for column in frame.columns if frame[column].count()]
+        columns = {column: [row[column] for row in rows] for column in known}
+        size = len(json.dumps(columns, separators=(",", ":")))
+        if size > TABLE_BYTES:
+            cut[name] = len(rows)
+        kept = len(rows) * TABLE_BYTES // max(size, TABLE_BYTES)
+        tables[name] = {column: values[:kept] for column, values in columns.items()}
+    return json.dumps(content | {"tables": tables, "rows_before_cut": cut}, separators=(",", ":"))
 
 
 def _block(text: str, *, compact: bool) -> Markup:
