@@ -85,11 +85,14 @@ def exposed(made: Timeline) -> pl.DataFrame:
         for lane in made.lanes
         if lane.kind == "exposed"
     ]
-    schema = {"rank": pl.Int32, "what": pl.String, "start ms": pl.Float64, "exposed ms": pl.Float64}
-    if not found:
-        return pl.DataFrame(schema=schema)
-    whole = pl.concat(found).rename({"start_ms": "start ms", "exposed_ms": "exposed ms"})
-    return whole.sort("exposed ms", "rank", "start ms", descending=[True, False, False]).select(schema)
+    empty = pl.DataFrame(
+        schema={"rank": pl.Int32, "start_ms": pl.Float64, "exposed_ms": pl.Float64, "what": pl.String}
+    )
+    whole = pl.concat(found) if found else empty
+    longest = whole.sort("exposed_ms", "rank", "start_ms", descending=[True, False, False])
+    return longest.select(
+        "rank", "what", pl.col("start_ms").alias("start ms"), pl.col("exposed_ms").alias("exposed ms")
+    )
 
 
 def precision(made: Timeline) -> str:
