@@ -1,6 +1,6 @@
 "use strict";
 (async () => {
   const item = JSON.parse(document.getElementById("timeline-item").textContent);
-  await traceviewTimeline(document.getElementById("timeline"), item);
+  window.traceviewLast = await traceviewTimeline(document.getElementById("timeline"), item);
   document.documentElement.dataset.ready = "";
 })();

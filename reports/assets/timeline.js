@@ -34,7 +34,10 @@ const traceviewTimeline = async (host, item) => {
 
   // first place from which values exceed x
   const above = (values, x, from = 0) => {
-    let [low, high] = [from, values.length];
+    let low = from;
+    let step = 1; // galloping: the place is mostly near
+    while (low + step < values.length && values[low + step] <= x) { low += step; step *= 2; }
+    let high = Math.min(low + step, values.length);
     while (low < high) {
       const middle = (low + high) >> 1;
       if (values[middle] > x) high = middle; else low = middle + 1;
@@ -97,35 +100,55 @@ const traceviewTimeline = async (host, item) => {
   const toNs = (x) => view.from + ((x - GUTTER) / wide()) * (view.to - view.from);
   const matches = (lane, i) => !matching || matching.names[lane.name[i]] || matching.contexts[lane.context[i]];
 
-  const bars = (pen, lane, y, height, from, to, left, right) => {
+  // rectangles of one row, gathered first and painted colour by colour: changing the colour is what costs
+  let room = 4096;
+  let [xs, widths, tints] = [new Float32Array(room), new Float32Array(room), new Uint8Array(room)];
+  const FAINT = 128; // added to a bar's group where a search is on and does not find it
+  const gather = (lane, from, to, left, right) => {
     const scale = (right - left) / (to - from);
-    const colours = item.groups;
-    let [i, last] = [above(lane.reach, from), -1];
     const pixel = 1 / scale;
+    let [n, last, i] = [0, -1, above(lane.reach, from)];
     while (i < lane.count && lane.start[i] < to) {
       const x = Math.max(left, left + (lane.start[i] - from) * scale);
-      const end = Math.min(right, left + (lane.start[i] + lane.dur[i] - from) * scale);
-      const width = Math.max(end - x, 1);
-      const faint = !matches(lane, i);
-      if (x + width > last + 0.5 || !faint) {
-        pen.globalAlpha = faint ? 0.16 : 1;
-        pen.fillStyle = colours[lane.group[i]][1];
-        pen.fillRect(x, y, width > 3 ? width - 0.6 : width, height);
+      const width = Math.max(Math.min(right, left + (lane.start[i] + lane.dur[i] - from) * scale) - x, 1);
+      const faint = matching !== null && !matches(lane, i);
+      if (!faint || x + width > last + 0.5) {
+        if (n === room) {
+          room *= 2;
+          [xs, widths, tints] = [xs, widths, tints].map((old) => { const grown = new old.constructor(room); grown.set(old); return grown; });
+        }
+        [xs[n], widths[n], tints[n]] = [x, width, lane.group[i] + (faint ? FAINT : 0)];
+        places[n++] = i;
         last = x + width;
       }
-      if (width >= 44 && height >= 14 && !faint) label(pen, item.names[lane.name[i]], x + 4, y + height / 2, width - 8);
       // nothing that begins within this pixel and ends in it can be seen: go on behind it
-      i = width > 1 || matching ? i + 1 : Math.max(i + 1, Math.min(above(lane.start, lane.start[i] + pixel, i), above(lane.reach, lane.start[i] + pixel, i)));
+      const behind = lane.start[i] + pixel;
+      i = width > 1 || matching ? i + 1 : Math.max(i + 1, Math.min(above(lane.start, behind, i), above(lane.reach, behind, i)));
+    }
+    return n;
+  };
+  const places = [];
+  const bars = (pen, lane, y, height, from, to, left, right) => {
+    const n = gather(lane, from, to, left, right);
+    const seen = new Uint8Array(256);
+    for (let k = 0; k < n; k++) seen[tints[k]] = 1;
+    for (let tint = 0; tint < 256; tint++) {
+      if (!seen[tint]) continue;
+      pen.globalAlpha = tint >= FAINT ? 0.16 : 1;
+      pen.fillStyle = item.groups[tint % FAINT][1];
+      for (let k = 0; k < n; k++) if (tints[k] === tint) pen.fillRect(xs[k], y, widths[k] > 3 ? widths[k] - 0.6 : widths[k], height);
     }
     pen.globalAlpha = 1;
+    if (height < 14) return;
+    pen.fillStyle = "#fff";
+    pen.font = "11px ui-monospace, Menlo, Consolas, monospace";
+    pen.textBaseline = "middle";
+    for (let k = 0; k < n; k++) if (widths[k] >= 44 && tints[k] < FAINT) label(pen, item.names[lane.name[places[k]]], xs[k] + 4, y + height / 2, widths[k] - 8);
   };
 
   const label = (pen, text, x, y, width) => {
     const letters = Math.floor(width / 6.2);
     if (letters < 3) return;
-    pen.fillStyle = "#fff";
-    pen.font = "11px ui-monospace, Menlo, Consolas, monospace";
-    pen.textBaseline = "middle";
     pen.fillText(text.length > letters ? `${text.slice(0, letters - 1)}…` : text, x, y + 0.5);
   };
 
