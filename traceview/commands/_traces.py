@@ -73,23 +73,46 @@ def diagnostics(runs: Sequence[Run]) -> pl.DataFrame:
 
 
 def leave(
-    request: Request, runs: Sequence[Run], result: pl.DataFrame, *, gate: Sequence[Condition] = ()
+    request: Request,
+    runs: Sequence[Run],
+    result: pl.DataFrame | None = None,
+    *,
+    gate: Sequence[Condition] = (),
 ) -> None:
     """Says on stderr what the exit code stands for, and leaves with it; a failed condition comes first.
 
     Args:
         request: What the user asked for.
         runs: The runs that were read.
-        result: The table its conditions are about.
+        result: The table its conditions are about; None for commands that take none.
         gate: Conditions that have to hold in every row of it.
     """
-    holding = _report_conditions(request, result)
-    holding = _report_gate(gate, result) or holding
+    holding = False
+    if result is not None:
+        holding = _report_conditions(request, result)
+        holding = _report_gate(gate, result) or holding
     skipped = _report_skipped(request, runs)
     if holding:
         raise click.exceptions.Exit(CONDITION_HOLDS)
     if skipped and not request.allow_partial:
         raise click.exceptions.Exit(SOME_SKIPPED)
+
+
+def only(runs: Sequence[Run]) -> Run:
+    """The one run there is.
+
+    Raises:
+        UsageError: There are several.
+    """
+    from traceview.errors import UsageError
+    from traceview.reports.printable import printable
+
+    if len(runs) > 1:
+        names = ", ".join(f"'{run.name}'" for run in runs[:8])
+        message = f"this is about one run, and here are {len(runs)}: {printable(names)}."
+        message += "\nHint: pass one of them."
+        raise UsageError(message)
+    return runs[0]
 
 
 def _distinct(runs: list[Run]) -> list[Run]:
