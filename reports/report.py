@@ -102,7 +102,7 @@ def compose(
         baseline: Name and figures of the run that the cards compare with.
     """
     whole = summarized(run, frames)
-    answers = Answers(whole.about, whole.window, inventory.take(run), frames)
+    answers = Answers(whole.about, whole.window, inventory.take(run), frames, run.traces)
     built = tuple(
         (section, section.build(answers)) for section in sorted(sections, key=lambda section: section.order)
     )

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from traceview.comparisons.scaling import Scaling
     from traceview.inputs import Candidate
     from traceview.reports.report import Report
+    from traceview.reports.timeline import Timeline
     from traceview.run import Run
     from traceview.trace import Trace
     from traceview.utilization import Utilization
@@ -125,7 +127,8 @@ def only_run(found: Sequence[Run]) -> Run:
     if len(found) > 1:
         names = ", ".join(f"'{run.name}' ({len(run.ranks)} ranks)" for run in found[:8])
         message = (
-            f"several runs lie there, and they are never mixed: {names}.\nHint: pass one, or use load_runs."
+            f"several runs lie there, and they are never mixed: {names}."
+            "\nHint: pass one of them; in Python, load_runs returns them all."
         )
         raise UsageError(message)
     return found[0]
@@ -425,6 +428,48 @@ def compose(
         before = baseline.name, reports.figures(baseline, _answers(baseline, reports.HEAD, steps))
     frames = _answers(run, reports.questions(sections), steps)
     return reports.compose(run, frames, sections, title=title, baseline=before)
+
+
+def clock_fit(run: Run) -> Result:
+    """How the clocks of the hosts differ, and how exactly that is known. See `analyze`."""
+    return analyze(run, "clocks", by=("rank",), steps="all")
+
+
+def timeline(run: Run, *, step: int | None = None, most_bars: int = 1_000_000) -> Timeline:
+    """What ran when on every rank of ``run``, on one clock.
+
+    Args:
+        run: The run; `load` with ``ranks`` to see fewer.
+        step: Only this step.
+        most_bars: Beyond so many, short bars are drawn together.
+
+    Raises:
+        UsageError: No rank has this step.
+    """
+    from traceview.reports import lanes  # noqa: PLC0415 - like every page, loaded where it is asked for
+    from traceview.reports import timeline as timelines  # noqa: PLC0415 - likewise
+
+    if step is not None and not any(step in trace.table("steps")["step"] for trace in run.traces):
+        message = f"run '{run.name}' has no step {step}."
+        raise UsageError(message)
+    corrections = lanes.clocks(clock_fit(run).frame)
+    return timelines.compose(run.traces, corrections, step=step, most_bars=most_bars)
+
+
+def export_perfetto(run: Run, path: str | Path, *, step: int | None = None) -> Path:
+    """Writes ``run`` as one merged trace for Perfetto, gzipped; the file it wrote.
+
+    Args:
+        run: The run; `load` with ``ranks`` to see fewer.
+        path: File to write; an earlier one is replaced at the end.
+        step: Only this step.
+    """
+    from traceview.reports import perfetto  # noqa: PLC0415 - like every page, loaded where it is asked for
+
+    merged = timeline(run, step=step, most_bars=sys.maxsize)
+    with sink.replacing(Path(path)) as file:
+        perfetto.write(merged, file)
+    return Path(path)
 
 
 def _answers(

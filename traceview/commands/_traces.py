@@ -43,15 +43,24 @@ def load(request: Request) -> list[Run]:
     return _distinct(runs)
 
 
+def load_one(request: Request) -> Run:
+    """The one run at the places asked for.
+
+    Raises:
+        UsageError: There are several.
+    """
+    from traceview import api
+
+    return api.only_run(load(request))
+
+
 def load_pair(request: Request) -> tuple[Run, Run]:
     """The runs at the two places asked for, told apart by name.
 
     Raises:
         UsageError: Several runs lie at one of them.
     """
-    from traceview import api
-
-    before, after = (api.only_run(load(replace(request, places=(place,)))) for place in request.places)
+    before, after = (load_one(replace(request, places=(place,))) for place in request.places)
     if (before.name, _folder(before)) == (after.name, _folder(after)):  # parts of one run
         return replace(before, name=f"{before.name} (A)"), replace(after, name=f"{after.name} (B)")
     before, after = _distinct([before, after])
@@ -73,18 +82,24 @@ def diagnostics(runs: Sequence[Run]) -> pl.DataFrame:
 
 
 def leave(
-    request: Request, runs: Sequence[Run], result: pl.DataFrame, *, gate: Sequence[Condition] = ()
+    request: Request,
+    runs: Sequence[Run],
+    result: pl.DataFrame | None = None,
+    *,
+    gate: Sequence[Condition] = (),
 ) -> None:
     """Says on stderr what the exit code stands for, and leaves with it; a failed condition comes first.
 
     Args:
         request: What the user asked for.
         runs: The runs that were read.
-        result: The table its conditions are about.
+        result: The table its conditions are about; None for commands that take none.
         gate: Conditions that have to hold in every row of it.
     """
-    holding = _report_conditions(request, result)
-    holding = _report_gate(gate, result) or holding
+    holding = False
+    if result is not None:
+        holding = _report_conditions(request, result)
+        holding = _report_gate(gate, result) or holding
     skipped = _report_skipped(request, runs)
     if holding:
         raise click.exceptions.Exit(CONDITION_HOLDS)
