@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         roofline,
         scaling,
         stragglers,
+        timeline,
         traffic,
     )
     from traceview.errors import TraceViewError
@@ -85,6 +86,7 @@ __all__ = [
     "roofline",
     "scaling",
     "stragglers",
+    "timeline",
     "traffic",
 ]
 
