@@ -34,6 +34,10 @@ demo: $(RUNTIME)
 	@echo
 	$(VENV)/bin/traceview stragglers sample_traces/ep8-straggler
 	@echo
+	@mkdir -p out
+	$(VENV)/bin/traceview report sample_traces/ep8-straggler -o out/report.html
+	@echo "Open out/report.html in a browser: the same and more, with figures."
+	@echo
 	@echo "Next, on these or on your own traces:"
 	@echo "  $(VENV)/bin/traceview overlap sample_traces/ep8-deepep-overlap --by axis,phase"
 	@echo "  $(VENV)/bin/traceview experts sample_traces/ep8-nccl -f csv"

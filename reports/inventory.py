@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from traceview.reports import coverage
 from traceview.reports.about import About
 from traceview.reports.evidence import EVIDENCE, missing
 from traceview.reports.notices import Notice, notices
@@ -15,6 +16,7 @@ from traceview.schema import Column, Table
 
 if TYPE_CHECKING:
     from traceview.recipe import Recipe
+    from traceview.reports.coverage import Coverage
     from traceview.run import Run
     from traceview.trace import Trace
 
@@ -69,6 +71,7 @@ class Inventory:
         gaps: `GAPS`.
         notices: Diagnostics, grouped.
         recipe: What ``run.toml`` beside it says.
+        coverage: What device work was taken for.
     """
 
     about: About
@@ -77,11 +80,14 @@ class Inventory:
     gaps: pl.DataFrame
     notices: tuple[Notice, ...]
     recipe: Recipe
+    coverage: Coverage
 
 
 def take(run: Run) -> Inventory:
     """What ``run`` holds; every rank's tables are looked at once."""
-    rows = INVENTORY.conform(pl.DataFrame([_row(trace) for trace in run.traces], schema=INVENTORY.schema()))
+    looked_at = [_look(trace.held()) for trace in run.traces]
+    found = [row for row, _ in looked_at]
+    rows = INVENTORY.conform(pl.DataFrame(found, schema=INVENTORY.schema()))
     texts = [pl.col(name).cast(pl.String) for name in GROUPS[:3]]
     groups = run.table("groups").select(*texts, "group_size", "rank").collect()
     return Inventory(
@@ -91,7 +97,12 @@ def take(run: Run) -> Inventory:
         gaps=_gaps(rows),
         notices=tuple(notices(run.diagnostics)),
         recipe=run.recipe,
+        coverage=coverage.merged([part for _, part in looked_at]),
     )
+
+
+def _look(trace: Trace) -> tuple[dict[str, Any], Coverage]:
+    return _row(trace), coverage.of_rank(trace)
 
 
 def _row(trace: Trace) -> dict[str, Any]:

@@ -38,7 +38,7 @@ _PARTS = (
 def summary(found: Summary, *, every_notice: bool = False) -> list[Block]:
     """The page of ``traceview summary`` about one run."""
     return [
-        _header(found),
+        header(found),
         _breakdown(found),
         *_communication(found),
         *_findings(found),
@@ -65,7 +65,7 @@ def _findings(found: Summary) -> list[Note]:
 def overlap(found: Summary, *, every_notice: bool = False) -> list[Block]:
     """The page of ``traceview overlap`` about one run."""
     return [
-        _header(found),
+        header(found),
         *_communication(found, limit=None),
         *margins.foot(found.about, found.notices, found.findings[0].text, every_notice=every_notice),
     ]
@@ -111,7 +111,8 @@ def _recipe(recipe: Recipe) -> Iterator[tuple[str, str]]:
 # --- header ------------------------------------------------------------------------------------------
 
 
-def _header(found: Summary) -> Facts:
+def header(found: Summary) -> Facts:
+    """Which run, what recorded it, which steps, and how long they take."""
     pairs = [*margins.facts(found.about), *margins.recorded(found.about), ("steps", _steps(found.step_use))]
     if found.step_time:
         pairs.append(("step time", _step_time(found.step_time)))

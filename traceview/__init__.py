@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from traceview.version import VERSION
+
 if TYPE_CHECKING:
     from traceview.annotation import annotate, annotate_model
     from traceview.api import (
@@ -24,18 +26,21 @@ if TYPE_CHECKING:
         expert_load,
         hideability,
         interference,
+        latencies,
         ledger,
         load,
         load_runs,
         mfu,
         overlap,
+        report,
         stragglers,
+        traffic,
     )
     from traceview.errors import TraceViewError
     from traceview.recording import profile_steps
     from traceview.run import Run
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Result",
@@ -51,13 +56,16 @@ __all__ = [
     "expert_load",
     "hideability",
     "interference",
+    "latencies",
     "ledger",
     "load",
     "load_runs",
     "mfu",
     "overlap",
     "profile_steps",
+    "report",
     "stragglers",
+    "traffic",
 ]
 
 _HOME = dict.fromkeys(__all__, "traceview.api") | {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from traceview import inputs, jobs, recipe, registry, store, utilization
+from traceview import inputs, jobs, recipe, registry, sink, store, utilization
 from traceview import run as runs
 from traceview.classify import Classifier
 from traceview.contracts import Analysis, Options
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from traceview.inputs import Candidate
+    from traceview.reports.report import Report
     from traceview.run import Run
     from traceview.trace import Trace
     from traceview.utilization import Utilization
@@ -70,6 +71,22 @@ class Result:
     def summary(self) -> list[dict[str, Any]]:
         """The rows as plain Python values, ready for JSON."""
         return self.frame.to_dicts()
+
+    def plot(self) -> Any:  # noqa: ANN401 - a HoloViews element, and HoloViews is loaded only here
+        """The figure of the HTML report that shows this result, as a HoloViews element.
+
+        Raises:
+            UsageError: This question has no picture in this grain.
+        """
+        drawn = registry.figures(self.analysis.name)
+        if self.options.by not in drawn:
+            grains = "; ".join(", ".join(by) for by in drawn) or "none"
+            message = (
+                f"no picture of '{self.analysis.name}' by {', '.join(self.options.by) or 'nothing'}; "
+                f"grains with one: {grains}."
+            )
+            raise UsageError(message)
+        return drawn[self.options.by](self.frame)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The table as an Arrow C stream: for pyarrow, DuckDB, pandas, narwhals."""
@@ -135,14 +152,17 @@ def analyze_all(
 ) -> list[Result]:
     """The answers to several questions, given as (name, by), from one look at each rank. See `analyze`."""
     asked = [(_analysis(name, by), Options(steps=steps, by=tuple(by))) for name, by in questions]
-    partials: list[list[pl.DataFrame]] = [[] for _ in asked]
+    shared = [(analysis.map, options.by if analysis.maps_by else None) for analysis, options in asked]
+    wanted = dict(zip(shared, asked, strict=True))  # questions with the same map share its partials
+    partials: dict[object, list[pl.DataFrame]] = {key: [] for key in wanted}
     for trace in run.traces:
         held = trace.held()
-        for found, (analysis, options) in zip(partials, asked, strict=True):
-            found.append(analysis.map(held, options))
+        for key, (analysis, options) in wanted.items():
+            partials[key].append(analysis.map(held, options))
     results = []
-    for analysis, options in asked:
-        whole = pl.concat(partials.pop(0))  # let go of each question's partials once it is answered
+    for place, (key, (analysis, options)) in enumerate(zip(shared, asked, strict=True)):
+        whole = pl.concat(partials[key])
+        partials[key] = [whole] if key in shared[place + 1 :] else []  # let go of what is answered
         results.append(Result(analysis.result.conform(analysis.reduce(whole, options)), analysis, options))
     return results
 
@@ -189,6 +209,18 @@ def collective_latency(
     return analyze(run, "collectives", by=by, steps=steps)
 
 
+def latencies(
+    run: Run, *, by: Sequence[str] = ("collective", "role", "phase"), steps: Steps = "auto"
+) -> Result:
+    """How the durations of exchanges are spread: quantiles from 0 to 1. See `analyze`."""
+    return analyze(run, "latencies", by=by, steps=steps)
+
+
+def traffic(run: Run, *, by: Sequence[str] = ("pair",), steps: Steps = "auto") -> Result:
+    """Who sends how many bytes to whom. See `analyze`."""
+    return analyze(run, "traffic", by=by, steps=steps)
+
+
 def stragglers(run: Run, *, by: Sequence[str] = ("rank",), steps: Steps = "auto") -> Result:
     """Who made whom wait, what it cost, and why they were late. See `analyze`."""
     return analyze(run, "stragglers", by=by, steps=steps)
@@ -230,6 +262,52 @@ def utilization_of(run: Run, asked: Asked, *, steps: Steps = "auto") -> Utilizat
     """The same, asked with an object; see `mfu`."""
     windows = analyze(run, "breakdown", by=("rank", "step"), steps=steps)
     return utilization.of_run(run, windows.frame, asked)
+
+
+def report(  # noqa: PLR0913 - what a page may be asked for
+    run: Run,
+    path: str | Path,
+    *,
+    baseline: Run | None = None,
+    title: str | None = None,
+    compact: bool = False,
+    steps: Steps = "auto",
+) -> Path:
+    """Writes everything about ``run`` as one HTML page that needs no network; the file it wrote.
+
+    Args:
+        run: The run.
+        path: File to write; an earlier one is replaced at the end.
+        baseline: Run that the numbers at the top are compared with.
+        title: Of the page; else the name of the run.
+        compact: Half the size, for browsers of 2023 and newer.
+        steps: Steps to look at, as in `analyze`.
+    """
+    page = Path(path)
+    sink.write(compose(run, baseline=baseline, title=title, steps=steps).html(compact=compact), page)
+    return page
+
+
+def compose(
+    run: Run, *, baseline: Run | None = None, title: str | None = None, steps: Steps = "auto"
+) -> Report:
+    """Everything about ``run`` as data, from one look at each rank; see `report`."""
+    from traceview.reports import report as reports  # noqa: PLC0415 - sections load what draws
+
+    sections = registry.sections()
+    before = None
+    if baseline is not None:
+        before = baseline.name, reports.figures(baseline, _answers(baseline, reports.HEAD, steps))
+    frames = _answers(run, reports.questions(sections), steps)
+    return reports.compose(run, frames, sections, title=title, baseline=before)
+
+
+def _answers(
+    run: Run, questions: Sequence[tuple[str, tuple[str, ...]]], steps: Steps
+) -> dict[tuple[str, tuple[str, ...]], pl.DataFrame]:
+    """The answer to each question."""
+    results = analyze_all(run, questions, steps=steps)
+    return {question: result.frame for question, result in zip(questions, results, strict=True)}
 
 
 # --- reading -----------------------------------------------------------------------------------------

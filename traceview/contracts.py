@@ -78,6 +78,7 @@ class Analysis:
         needs: Tables `map` reads.
         partial: The table `map` returns.
         grains: Legal values of ``Options.by``, each with the columns it stands for.
+        maps_by: Whether `map` looks at ``Options.by``; where it does not, all grains share one partial.
         result: The table `reduce` returns, before columns outside the grain are dropped.
     """
 
@@ -89,3 +90,4 @@ class Analysis:
     map: Callable[[Trace, Options], pl.DataFrame]
     reduce: Callable[[pl.DataFrame, Options], pl.DataFrame]
     grains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    maps_by: bool = True

@@ -16,10 +16,13 @@ from hypothesis import strategies as st
 
 import traceview.analyzers
 import traceview.parsers
-from traceview import inputs, registry, schema
+import traceview.reports.figures
+import traceview.reports.sections
+from traceview import inputs, load, registry, schema
 from traceview.contracts import Analysis, Options
 from traceview.errors import MissingTableError, ParseError, UnknownFormatError
 from traceview.source import Source
+from traceview.synth import Workload, write
 from traceview.trace import Facts, Trace
 
 if TYPE_CHECKING:
@@ -193,3 +196,47 @@ def test_a_trace_that_lacks_a_needed_table_says_which(analysis: Analysis) -> Non
         lacking = Trace(whole.facts, {name: table for name, table in whole.tables.items() if name != needed})
         with pytest.raises(MissingTableError, match=f"no table '{needed}'"):
             analysis.map(lacking, Options(by=tuple(analysis.grains)))
+
+
+# --- sections and figures ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", _public_modules(traceview.reports.sections))
+def test_every_public_module_of_sections_declares_one_registered_section(name: str) -> None:
+    section = importlib.import_module(f"traceview.reports.sections.{name}").SECTION
+    assert section in registry.sections()
+    assert section.name == name
+    assert section.title
+    known = registry.analyses()
+    for analysis, by in section.questions:
+        assert set(by) <= set(known[analysis].grains)
+
+
+def test_sections_have_an_order_of_their_own_each() -> None:
+    orders = [section.order for section in registry.sections()]
+    assert orders == sorted(set(orders))
+
+
+@pytest.mark.parametrize("name", _public_modules(traceview.reports.figures))
+def test_every_public_module_of_figures_draws_grains_of_the_analysis_it_is_named_after(name: str) -> None:
+    known = registry.analyses()[name].grains
+    assert registry.figures(name)
+    for by in registry.figures(name):
+        assert set(by) <= set(known)
+
+
+def test_an_analysis_without_pictures_has_none() -> None:
+    assert registry.figures("nothing") == {}
+
+
+@each_analysis
+def test_an_analysis_that_does_not_map_by_grain_gives_the_same_partial_in_every_grain(
+    analysis: Analysis, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if analysis.maps_by:
+        return
+    folder = tmp_path_factory.mktemp("job")
+    write(Workload(ranks=2, expert_parallel=2, experts=4, top_k=2, steps=2, microbatches=1, layers=1), folder)
+    trace = load(folder).traces[0]
+    partials = [analysis.map(trace, Options(by=by)) for by in _groupings(analysis)]
+    assert all(partial.equals(partials[0]) for partial in partials)

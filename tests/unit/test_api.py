@@ -40,9 +40,11 @@ ASKED = {
     "expert_load": "experts",
     "hideability": "hideability",
     "interference": "interference",
+    "latencies": "latencies",
     "ledger": "ledger",
     "overlap": "overlap",
     "stragglers": "stragglers",
+    "traffic": "traffic",
 }
 
 

@@ -85,7 +85,7 @@ def summarize(
     keys = options.columns(GRAINS)
     found = timed(partials)
     kept = found.exchanges if chosen is None else found.exchanges.filter(chosen)
-    ops = _with_bytes(_with_parts(kept, found.clock.residual_p95_ns or 0))
+    ops = _with_bytes(with_parts(kept, found.clock.residual_p95_ns or 0))
     ops = bandwidth.with_expected(ops).with_columns(
         pl.lit(ALL).alias(ALL), pl.col(_TEXTS).cast(pl.String).fill_null(NONE)
     )
@@ -105,7 +105,7 @@ def summarize(
     return table.frame(rows).sort(KEYS)
 
 
-def _with_parts(exchanges: pl.DataFrame, residual_ns: int) -> pl.DataFrame:
+def with_parts(exchanges: pl.DataFrame, residual_ns: int) -> pl.DataFrame:
     """``exchanges`` with ``part``, times that only complete exchanges have, and their uncertainty."""
     subrole, complete = pl.col("subrole").cast(pl.String), pl.col("is_complete")
     is_sync = (subrole == "barrier").fill_null(value=False) | (pl.col("collective") == "barrier")

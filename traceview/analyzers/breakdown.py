@@ -108,4 +108,5 @@ ANALYSIS = Analysis(
     map=measure,
     reduce=summarize,
     grains=GRAINS,
+    maps_by=False,
 )

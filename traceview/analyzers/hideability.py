@@ -325,4 +325,5 @@ ANALYSIS = Analysis(
     map=measure,
     reduce=summarize,
     grains=GRAINS,
+    maps_by=False,
 )

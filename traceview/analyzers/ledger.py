@@ -260,4 +260,5 @@ ANALYSIS = Analysis(
     map=measure,
     reduce=summarize,
     grains=GRAINS,
+    maps_by=False,
 )

@@ -236,4 +236,5 @@ ANALYSIS = Analysis(
     map=observe,
     reduce=summarize,
     grains=GRAINS,
+    maps_by=False,
 )

@@ -75,7 +75,7 @@ def _ranks(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
     return frozenset(ranks)
 
 
-def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> str | range:
+def steps(_ctx: click.Context, _param: click.Parameter, value: str) -> str | range:
     """``auto``, ``all``, one step, or the half-open range ``5:10``."""
     if value in {"auto", "all"}:
         return value
@@ -138,7 +138,7 @@ READING = (
 """Options of commands that read traces."""
 
 ASKING = (
-    click.option("--steps", callback=_steps, default="auto", metavar="auto|all|5:10", help=STEPS_HELP),
+    click.option("--steps", callback=steps, default="auto", metavar="auto|all|5:10", help=STEPS_HELP),
     click.option(
         "--by", multiple=True, callback=_split, metavar="A,B", help="Grain of the result, e.g. rank,step."
     ),

@@ -12,7 +12,6 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     import polars as pl
 
@@ -47,9 +46,9 @@ def deliver(answer: Answer, request: Request) -> None:
     if request.output is None:
         _print(text)
         return
-    from traceview import units
+    from traceview import sink, units
 
-    written = _write(text, request.output)
+    written = sink.write(text, request.output)
     if request.verbosity >= 0:
         click.echo(f"wrote {request.output} ({units.size(written)})", err=True)
 
@@ -85,20 +84,3 @@ def _print(text: str) -> None:
     except BrokenPipeError:
         # what is still buffered must not fail again when the interpreter leaves
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _write(text: str, path: Path) -> int:
-    """Writes ``path`` whole or not at all; the bytes written."""
-    data = text.encode("utf-8", "replace")
-    if path.exists() and not path.is_file():  # a pipe or a device: nothing to replace
-        path.write_bytes(data)
-        return len(data)
-    target = path.resolve()
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        with scratch.open("xb") as file:
-            file.write(data)
-        scratch.replace(target)
-    finally:
-        scratch.unlink(missing_ok=True)
-    return len(data)

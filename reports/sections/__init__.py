@@ -1,0 +1,1 @@
+"""Sections of the HTML report; every public module declares one `Section` as ``SECTION``."""
