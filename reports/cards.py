@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from traceview.reports.findings import Total
-    from traceview.reports.statistics import StepTime
+    from traceview.statistics import StepTime
 
 Tone = Literal["good", "fair", "poor", "plain"]
 Trend = Literal["better", "worse", "same"]

@@ -9,7 +9,7 @@ import polars as pl
 from traceview.analyzers import alltoall, stragglers
 from traceview.reports.cards import Card, Figures, cards
 from traceview.reports.findings import Total
-from traceview.reports.statistics import StepTime
+from traceview.statistics import StepTime
 
 MS = 1_000_000
 FIGURES = Figures(
