@@ -54,19 +54,30 @@ class CounterEvent(msgspec.Struct, gc=False, tag_field="ph", tag="C"):
 
     name: Number = None
     pid: Number = None
-    ts: float | str | None = None
+    ts: msgspec.Raw = msgspec.Raw(b"")
+    args: msgspec.Raw = msgspec.Raw(b"")
+
+
+class InstantEvent(msgspec.Struct, gc=False, tag_field="ph", tag="i"):
+    """Something that has no duration; of these only what the allocator did is kept."""
+
+    cat: ClassVar[str] = "(instant)"
+
+    name: Number = None
+    pid: Number = None
+    ts: msgspec.Raw = msgspec.Raw(b"")
     args: msgspec.Raw = msgspec.Raw(b"")
 
 
 _NO_CATEGORY = {"cat": "(not a complete event)"}
 _SKIPPED = tuple(
     msgspec.defstruct(f"Skipped{ord(tag)}", [], tag_field="ph", tag=tag, gc=False, namespace=_NO_CATEGORY)
-    for tag in "BEbenstfiIMNODPRcvVp("
+    for tag in "BEbenstfIMNODPRcvVp("
 )
-NOT_COMPLETE = {CounterEvent.cat, *_NO_CATEGORY.values()}
+NOT_COMPLETE = {CounterEvent.cat, InstantEvent.cat, *_NO_CATEGORY.values()}
 """What stands for a category in events that are not complete (\"X\") ones."""
 
-AnyEvent = Event | TextEvent | CounterEvent
+AnyEvent = Event | TextEvent | CounterEvent | InstantEvent
 
 
 def _document(event: type) -> type:
@@ -78,7 +89,7 @@ def _document(event: type) -> type:
 
 def _union(event: type) -> Any:  # noqa: ANN401 - a type built at run time
     union: Any = event
-    for other in (CounterEvent, *_SKIPPED):
+    for other in (CounterEvent, InstantEvent, *_SKIPPED):
         union = union | other
     return union
 

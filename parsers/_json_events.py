@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from traceview.parsers._json_decode import HEADER_KEYS, NOT_COMPLETE, CounterEvent, ExactDecoder, Number
+from traceview.parsers._json_decode import (
+    HEADER_KEYS,
+    NOT_COMPLETE,
+    CounterEvent,
+    ExactDecoder,
+    InstantEvent,
+    Number,
+)
 from traceview.parsers._json_stream import EventStream
 from traceview.parsers._numbers import integers, nanoseconds
 
@@ -68,10 +75,17 @@ KEPT_HOST_PREFIXES = (
     "hybridep::",
     "_c10d_functional::",
     "symm_mem::",
+    "aten::item",
+    "aten::nonzero",
+    "aten::_local_scalar_dense",
 )
-"""Host operators that later stages read: phases, grouped-GEMM shapes, expert-parallel calls."""
+"""Host operators that later stages read: phases, grouped-GEMM shapes, expert-parallel calls, and those that
+make the host wait for a value of the device."""
 
 MODULE_PREFIX = "nn.Module: "
+
+MEMORY_EVENT = "[memory]"
+"""Instant event for everything PyTorch's allocators did (``profile_memory=True``)."""
 
 
 class DeviceArgs(msgspec.Struct, gc=False):
@@ -142,6 +156,15 @@ class SyncArgs(msgspec.Struct, gc=False):
     sync_kind: str | None = msgspec.field(default=None, name="cuda_sync_kind")
 
 
+class MemoryArgs(msgspec.Struct, gc=False):
+    """Arguments of an allocator's event; totals are those after it, and absent before PyTorch 1.10."""
+
+    device_type: Number = msgspec.field(default=None, name="Device Type")
+    device: Number = msgspec.field(default=None, name="Device Id")
+    allocated: Number = msgspec.field(default=None, name="Total Allocated")
+    reserved: Number = msgspec.field(default=None, name="Total Reserved")
+
+
 @dataclass(slots=True)
 class Scan:
     """What a scan found besides rows; complete once its batches have been consumed."""
@@ -182,8 +205,9 @@ lists are still the text the profiler wrote."""
 def scan(stream: ByteStream, result: Scan, *, every_operator: bool = False) -> Iterator[Batch]:
     """Yields the kept events of a document as frames by table name; fills ``result`` on the way.
 
-    Tables: ``device``, ``launch``, ``annotation``, ``host``, ``comm``, ``sync``, ``counter``; every one has
-    ``name, pid, tid, ts_ns, dur_ns`` and the columns of its args. ``ts_ns`` excludes ``baseTimeNanoseconds``.
+    Tables: ``device``, ``launch``, ``annotation``, ``host``, ``comm``, ``sync``, ``overhead``, ``counter``,
+    ``memory``; every one but the last two has ``name, pid, tid, ts_ns, dur_ns`` and the columns of its args.
+    ``ts_ns`` excludes ``baseTimeNanoseconds``.
     With ``every_operator`` the table ``operator`` holds all host operators, and ``host`` is not made.
     """
     events = EventStream(stream, ExactDecoder())
@@ -228,7 +252,15 @@ def _python_table(name: Number) -> str | None:
     return "annotation" if type(name) is str and name.startswith(MODULE_PREFIX) else None
 
 
-_CHOOSING: Choosing = {"cpu": _host_table, "python": _python_table}
+def _instant_table(name: Number) -> str | None:
+    return "memory" if name == MEMORY_EVENT else None
+
+
+_CHOOSING: Choosing = {
+    "cpu": _host_table,
+    "python": _python_table,
+    "instant": _instant_table,
+}
 """Categories of which few rows are kept, chosen by name."""
 
 _TABLE_OF_CATEGORY: dict[str | None, str] = {
@@ -238,8 +270,10 @@ _TABLE_OF_CATEGORY: dict[str | None, str] = {
     "user_annotation": "annotation",
     "cuda_sync": "sync",
     "xpu_sync": "sync",
+    "overhead": "overhead",
     "python_function": "python",
     CounterEvent.cat: "counter",
+    InstantEvent.cat: "instant",
 }
 
 
@@ -388,6 +422,15 @@ def _counter_columns(events: Sequence[CounterEvent]) -> pl.DataFrame:
     )
 
 
+def _memory_columns(events: Sequence[InstantEvent]) -> pl.DataFrame:
+    args = _decode_args(events, MemoryArgs)
+    numbers = {
+        name: integers([getattr(a, name) for a in args])
+        for name in ("device_type", "device", "allocated", "reserved")
+    }
+    return pl.DataFrame({"ts_ns": nanoseconds([event.ts for event in events])} | numbers)
+
+
 _BUILDERS: dict[str, Callable[[Sequence[Any]], pl.DataFrame]] = {
     "device": _device_columns,
     "launch": _launch_columns,
@@ -396,7 +439,9 @@ _BUILDERS: dict[str, Callable[[Sequence[Any]], pl.DataFrame]] = {
     "operator": _operator_columns,
     "comm": _comm_columns,
     "sync": _sync_columns,
+    "overhead": _annotation_columns,
     "counter": _counter_columns,
+    "memory": _memory_columns,
 }
 
 

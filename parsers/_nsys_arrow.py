@@ -37,10 +37,10 @@ class ArrowTables:
         self._stored = stored
         self.tables: Mapping[str, Collection[str]] = {name: table.columns for name, table in stored.items()}
 
-    def read(self, table: str, columns: Sequence[str], only: Only | None) -> pl.DataFrame:
-        """Columns of a table; see `Container.read`."""
+    def batches(self, table: str, columns: Sequence[str], only: Only | None) -> Iterator[pl.DataFrame]:
+        """Columns of a table, in one piece; see `Container.batches`."""
         frame: pl.DataFrame = _guarded(self._path, table, partial(self._stored[table].read, columns))
-        return frame if only is None else frame.filter(only.keep())
+        yield frame if only is None else frame.filter(only.keep())
 
 
 def directory(path: Path) -> ArrowTables:

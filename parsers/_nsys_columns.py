@@ -5,7 +5,7 @@ out. So each column says whether its table is useless without it. What is not li
 particular nothing that holds a job's environment, its command line or its output.
 
 Source: exports written by nsys 2022.4 to 2026.2 (schema 3.0 to 3.25), and the schema reference in NVIDIA's
-user guide.
+user guide. No public report has rows of networks, MPI or device memory: those tables are read as documented.
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ def _optional(names: str) -> dict[str, pl.DataType]:
 _DEVICE_WORK = "start end deviceId globalPid"
 _NAMED = {"name": Wanted(_TEXT, required=True), "value": Wanted(_TEXT, required=True)}
 
+_MPI_CALLS = _table(needs="start end globalTid", textId=_INT)
+_NETWORK = _table(needs="start end globalId metricsListId metricsIdx value", portId=_INT)
+
 TABLES: Mapping[str, ExportTable] = {
     "CUPTI_ACTIVITY_KIND_KERNEL": _table(
         needs=_DEVICE_WORK,
@@ -85,6 +88,7 @@ TABLES: Mapping[str, ExportTable] = {
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": _table(
         needs="start end globalPid", **_optional("deviceId streamId correlationId syncType")
     ),
+    "PROFILER_OVERHEAD": _table(needs="start end globalTid", **_optional("nameId")),
     "CUPTI_ACTIVITY_KIND_RUNTIME": _table(needs="start end globalTid nameId", **_optional("correlationId")),
     "NVTX_EVENTS": _table(
         needs="start eventType globalTid",
@@ -96,7 +100,26 @@ TABLES: Mapping[str, ExportTable] = {
         needs="domainId schemaId type", name=Wanted(_TEXT, required=True), **_optional("offset")
     ),
     "StringIds": _table(needs="id", value=Wanted(_TEXT, required=True)),
+    "NVTX_EVENTS_PAYLOAD_SCHEMAS": _table(needs="", eventId=_INT),
     "MPI_RANKS": _table(needs="globalTid rank"),
+    "MPI_P2P_EVENTS": _MPI_CALLS,
+    "MPI_COLLECTIVES_EVENTS": _MPI_CALLS,
+    "MPI_START_WAIT_EVENTS": _MPI_CALLS,
+    "MPI_OTHER_EVENTS": _MPI_CALLS,
+    "PROFILER_OVERHEAD": _table(needs="start end globalTid"),
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": _table(
+        needs="start globalPid bytes memoryOperationType", **_optional("deviceId address memKind")
+    ),
+    "NET_NIC_METRIC": _NETWORK,
+    "NET_IB_SWITCH_METRIC": _NETWORK,
+    "NET_ETH_SWITCH_METRIC": _NETWORK,
+    "TARGET_INFO_NETWORK_METRICS": _table(
+        needs="metricsListId metricsIdx", name=Wanted(_TEXT, required=True), unit=_TEXT
+    ),
+    "NIC_ID_MAP": _table(needs="nicId globalId"),
+    "TARGET_INFO_NIC_INFO": _table(
+        needs="", name=Wanted(_TEXT, required=True), **_optional("nicId globalId")
+    ),
     "GPU_METRICS": _table(needs="timestamp typeId metricId value"),
     "TARGET_INFO_GPU_METRICS": _table(needs="typeId metricId", metricName=Wanted(_TEXT, required=True)),
     "TARGET_INFO_GPU": _table(

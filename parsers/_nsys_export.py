@@ -14,7 +14,7 @@ from traceview.errors import ParseError
 from traceview.parsers._nsys_columns import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -39,8 +39,8 @@ class Container(Protocol):
     def tables(self) -> Mapping[str, Collection[str]]:
         """Columns of each known table that is there, under the name it has there."""
 
-    def read(self, table: str, columns: Sequence[str], only: Only | None) -> pl.DataFrame:
-        """Columns of a table as stored, in any row order.
+    def batches(self, table: str, columns: Sequence[str], only: Only | None) -> Iterator[pl.DataFrame]:
+        """Columns of a table as stored, some rows at a time, in any order.
 
         Raises:
             ParseError: The table is damaged.
@@ -64,21 +64,29 @@ class Export:
         Raises:
             ParseError: The table is damaged, or lacks a column it is useless without.
         """
+        return pl.concat([TABLES[name].empty(), *self.batches(name, only)], rechunk=True)
+
+    def batches(self, name: str, only: Only | None = None) -> Iterator[pl.DataFrame]:
+        """As `table`, some rows at a time, so that what is not needed of them can be let go.
+
+        Raises:
+            ParseError: As `table` does.
+        """
         wanted = TABLES[name]
         stored = self._stored_name(name)
         if stored is None:
-            return wanted.empty()
+            return
         present = self.container.tables[stored]
         lacking = [c for c, facts in wanted.columns.items() if facts.required and c not in present]
         if lacking:
             why = f"it lacks the column {', '.join(lacking)}"
             hint = "export the report again with a current nsys"
             raise ParseError.reading(self.path, f"table {stored}", why, hint)
-        raw = self.container.read(stored, [c for c in wanted.columns if c in present], only)
-        return raw.select(
-            _typed(raw, column, dtype) if column in present else pl.lit(None, dtype).alias(column)
-            for column, dtype in wanted.schema.items()
-        )
+        for raw in self.container.batches(stored, [c for c in wanted.columns if c in present], only):
+            yield raw.select(
+                _typed(raw, column, dtype) if column in present else pl.lit(None, dtype).alias(column)
+                for column, dtype in wanted.schema.items()
+            )
 
     def named(self, name: str, keys: Collection[str]) -> dict[str, str]:
         """The values of a name-and-value table under these names; no other row of it is taken up."""

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceview.errors import ParseError
-from traceview.parsers import _nsys_arrow, _nsys_json_lines, _nsys_sqlite
+from traceview.parsers import _nsys_arrow, _nsys_json_lines, _nsys_sqlite, _nsys_tool
 from traceview.parsers._nsys_export import Export
+from traceview.parsers._nsys_tool import REPORT_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ def opened(source: Source) -> Iterator[Export]:
     """The export at ``source``, readable inside the ``with``.
 
     Raises:
-        UnknownFormatError: It holds no such tables after all.
+        UnknownFormatError: It holds no such tables after all, or is a report that nobody here can export.
         ParseError: It is damaged.
     """
     if source.path.is_dir():
@@ -37,6 +38,13 @@ def opened(source: Source) -> Iterator[Export]:
     elif source.head.startswith(_nsys_arrow.STREAM_MAGIC):
         with _plain(source) as plain:
             yield Export(source.path, _nsys_arrow.streams(plain, source.path))
+    elif source.head.startswith(REPORT_MAGIC):
+        with (
+            _plain(source) as plain,
+            _nsys_tool.exported(plain, source.path, source.head) as made,
+            _nsys_sqlite.opened(made, source.path) as database,
+        ):
+            yield Export(source.path, database)
     else:
         with _plain(source) as plain, _nsys_sqlite.opened(plain, source.path) as database:
             yield Export(source.path, database)
@@ -51,7 +59,8 @@ def _plain(source: Source) -> Iterator[Path]:
         yield source.path
         return
     with tempfile.TemporaryDirectory(prefix="traceview-") as folder:
-        plain = Path(folder) / "export"
+        # nsys goes by the suffix
+        plain = Path(folder) / ("report.nsys-rep" if source.head.startswith(REPORT_MAGIC) else "export")
         with source.open() as stream:
             _unpack(stream, plain, source)
         yield plain

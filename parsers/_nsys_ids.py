@@ -9,8 +9,6 @@ import polars as pl
 from traceview.parsers._nsys_export import Only
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from traceview.parsers._nsys_export import Export
 
 MAX_NAME = 4096
@@ -45,22 +43,42 @@ def tid(global_id: str) -> pl.Expr:
     return pl.col(global_id) & _THREAD
 
 
-def names(export: Export, ids: Iterable[pl.Series]) -> pl.DataFrame:
-    """Names of these ids: ``id, name``. No other string of the report is taken up.
+class Names:
+    """Names by id, looked up in the string table as they are asked for. No other string of it is taken up.
 
-    The string table also holds the environment of the traced processes, as one text with NULs in it: a name
-    ends at the first NUL.
+    That table also holds the environment of the traced processes, as one text with NULs in it: a name ends at
+    the first NUL.
     """
-    wanted = pl.concat([pl.Series(dtype=pl.Int64), *(series.drop_nulls() for series in ids)]).unique()
-    rows = export.table("StringIds", Only("id", wanted.to_list())).drop_nulls().unique("id", keep="first")
-    return rows.select("id", name=clean("value").cast(NAMES))
+
+    def __init__(self, export: Export) -> None:
+        self._export = export
+        self._known = pl.DataFrame(schema={"id": pl.Int64(), "name": NAMES})
+        self._asked = pl.Series("id", dtype=pl.Int64())
+
+    def add(self, frame: pl.DataFrame, column: str, *, alias: str) -> pl.DataFrame:
+        """``frame`` with the name of the id in ``column``, in order; null where it has none."""
+        self._look_up(frame[column].unique().drop_nulls())
+        return frame.join(
+            self._known.rename({"id": column, "name": alias}), on=column, how="left", maintain_order="left"
+        )
+
+    def _look_up(self, ids: pl.Series) -> None:
+        fresh = ids.filter(~ids.is_in(self._asked.implode()))
+        if not len(fresh):
+            return
+        rows = self._export.table("StringIds", Only("id", fresh.to_list())).drop_nulls()
+        found = rows.unique("id", keep="first").select("id", name=clean("value").cast(NAMES))
+        self._known, self._asked = (
+            pl.concat([self._known, found]),
+            pl.concat([self._asked, fresh.alias("id")]),
+        )
 
 
-def with_name(frame: pl.DataFrame, column: str, known: pl.DataFrame, *, alias: str) -> pl.DataFrame:
-    """``frame`` with the name of the id in ``column``, in order; null where it has none."""
-    return frame.join(
-        known.rename({"id": column, "name": alias}), on=column, how="left", maintain_order="left"
-    )
+def matches(names: pl.Series, pattern: str) -> pl.Expr:
+    """Whether the name in the column of ``names`` matches; each different name is looked at once."""
+    different = names.unique().drop_nulls()
+    found = different.filter(different.cast(pl.String).str.contains(pattern))
+    return pl.col(names.name).is_in(found.implode()).fill_null(value=False)
 
 
 def clean(column: str) -> pl.Expr:

@@ -52,10 +52,10 @@ class JsonLines:
             for name, frame in self._frames.items()
         }
 
-    def read(self, table: str, columns: Sequence[str], only: Only | None) -> pl.DataFrame:
-        """Columns of a table; see `Container.read`."""
+    def batches(self, table: str, columns: Sequence[str], only: Only | None) -> Iterator[pl.DataFrame]:
+        """Columns of a table, in one piece; see `Container.batches`."""
         frame = self._frames[table].select(columns)
-        return frame if only is None else frame.filter(only.keep())
+        yield frame if only is None else frame.filter(only.keep())
 
 
 def _blocks(stream: ByteStream) -> Iterator[bytes]:

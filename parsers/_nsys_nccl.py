@@ -13,6 +13,7 @@ import polars as pl
 
 from traceview import schema
 from traceview.enclosure import enclosing
+from traceview.parsers._nsys_ids import matches
 from traceview.parsers._nsys_ranges import NCCL_DOMAIN
 
 if TYPE_CHECKING:
@@ -105,8 +106,11 @@ def comm_calls(ops: pl.DataFrame, launches: pl.DataFrame, found: pl.DataFrame) -
         found: The result of `calls`, with ``ts_ns, dur_ns``.
     """
     exchanges = _exchanges(_grouped(found)).join(communicators(found), on="comm", how="left")
-    nccl = ops.filter((pl.col("kind") == "kernel") & pl.col("name").cast(pl.String).str.contains("(?i)nccl"))
-    first = launches.drop_nulls("correlation").sort("ts_ns").unique("correlation", keep="first")
+    nccl = ops.filter((pl.col("kind") == "kernel") & matches(ops["name"], "(?i)nccl")).drop_nulls(
+        "correlation"
+    )
+    near = launches.filter(pl.col("correlation").is_in(nccl["correlation"].unique().implode()))
+    first = near.sort("ts_ns").unique("correlation", keep="first")
     launched = nccl.select("op", "correlation").join(
         first.select("correlation", *_KEYS, "ts_ns"), on="correlation", how="inner"
     )

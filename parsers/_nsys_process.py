@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceview import schema
 from traceview.parsers import _nsys_ids
 
 if TYPE_CHECKING:
@@ -61,7 +60,8 @@ def rank(
 def _recorded_rank(
     export: Export, process: int, ranges: pl.DataFrame, communicators: pl.DataFrame, *, alone: bool
 ) -> Iterator[tuple[int, str]]:
-    mpi = export.table("MPI_RANKS").filter(_nsys_ids.process("globalTid") == process)["rank"].unique()
+    ranks = export.table("MPI_RANKS").filter(_nsys_ids.process("globalTid") == process)["rank"]
+    mpi = ranks.drop_nulls().unique()
     if len(mpi) == 1 and 0 <= mpi[0] < 1 << 31:
         yield int(mpi[0]), "MPI_RANKS"
     devices = export.table("TARGET_INFO_NVTX_CUDA_DEVICE")["name"].str.extract(RANK_IN_DEVICE)
@@ -106,30 +106,3 @@ def devices(export: Export, pid: int) -> pl.DataFrame:
         sm_count="smCount",
         compute_capability=capability,
     ).filter(pl.col("device").is_between(0, (1 << 31) - 1))
-
-
-def counters(export: Export, owned: pl.DataFrame) -> pl.DataFrame:
-    """Samples of the GPU metrics of some devices: ``start, end`` and the columns of `COUNTERS`.
-
-    Args:
-        export: The report.
-        owned: ``device, gpu`` of the devices wanted.
-    """
-    samples = export.table("GPU_METRICS")
-    described = export.table("TARGET_INFO_GPU_METRICS").unique(["typeId", "metricId"], keep="first")
-    unit = pl.col("metricName").str.extract(r"\[(?:Throughput )?([^\]]*)\]$")
-    gpu = pl.col("typeId") & 0xFF  # the rest is where the GPU is: hardware, virtual machine
-    return (
-        samples.with_columns(gpu=gpu)
-        .join(owned.select("device", "gpu").unique("gpu", keep="first"), on="gpu")
-        .join(described, on=["typeId", "metricId"])
-        .select(
-            "device",
-            start="timestamp",
-            end="timestamp",
-            metric=pl.col("metricName").str.replace(r"\s*\[[^\]]*\]$", ""),
-            unit=unit.fill_null("as recorded"),
-            value=pl.col("value").cast(schema.COUNTERS.columns["value"].dtype),
-        )
-        .sort("start", maintain_order=True)
-    )

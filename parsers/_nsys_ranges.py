@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceview.parsers import _nsys_ids
+from traceview.parsers import _nsys_ids, _nsys_mpi
 from traceview.parsers._nsys_export import Only
-from traceview.parsers._nsys_ids import NAMES
+from traceview.parsers._nsys_ids import NAMES, Names
 
 if TYPE_CHECKING:
     from traceview.parsers._nsys_export import Export
@@ -21,8 +21,14 @@ DEFAULT_DOMAIN = "default"
 NCCL_DOMAIN = "NCCL"
 _NCCL_CALL = r"^nccl[A-Z]"
 
-KEPT_OPERATORS = ("aten::_grouped_mm", "aten::_scaled_grouped_mm")
-"""ATen operators whose shapes later stages read."""
+KEPT_OPERATORS = (
+    "aten::_grouped_mm",
+    "aten::_scaled_grouped_mm",
+    "aten::item",
+    "aten::nonzero",
+    "aten::_local_scalar_dense",
+)
+"""ATen operators that later stages read: for their shapes, or since the host waits in them."""
 
 # PyTorch's emit_nvtx appends running numbers, which would make every name unique
 _NUMBERED = r"^(.*?), (?:seq|op_id) = "
@@ -31,7 +37,7 @@ _MAX_SHAPES = 4096
 
 
 def ranges(export: Export) -> pl.DataFrame:
-    """Ranges in order of their start.
+    """Ranges in order of their start, MPI's calls among them.
 
     Returns:
         ``process, pid, tid, domain, start, end, name, shapes, payload``. ``end`` is null for a
@@ -39,27 +45,33 @@ def ranges(export: Export) -> pl.DataFrame:
         ``shapes`` are those that emit_nvtx recorded; ``payload`` is the extended payload as exported.
     """
     rows = export.table("NVTX_EVENTS", Only("eventType", [*_RANGE_TYPES, _DOMAIN_CREATE]))
-    known = _nsys_ids.names(export, [rows["textId"]])
-    told = _nsys_ids.with_name(rows, "textId", known, alias="registered").with_columns(
-        process=_nsys_ids.process("globalTid"),
-        full_name=pl.coalesce(_nsys_ids.clean("text"), pl.col("registered").cast(pl.String)).fill_null(""),
-        domain_id=pl.col("domainId").fill_null(0),
+    read = (
+        Names(export)
+        .add(rows, "textId", alias="registered")
+        .with_columns(
+            process=_nsys_ids.process("globalTid"),
+            full_name=pl.coalesce(_nsys_ids.clean("text"), pl.col("registered").cast(pl.String)).fill_null(
+                ""
+            ),
+            domain_id=pl.col("domainId").fill_null(0),
+        )
     )
-    events = told.filter(pl.col("eventType").is_in(_RANGE_TYPES))
+    events = read.filter(pl.col("eventType").is_in(_RANGE_TYPES))
     moved = pl.col("endGlobalTid").is_not_null() & (pl.col("endGlobalTid") != pl.col("globalTid"))
     crossing = pl.col("eventType").is_in([_START_END, _START_END_IMPORTED]) & moved
-    named = events.join(_domains(told), on=["process", "domain_id"], how="left", maintain_order="left")
-    return named.select(
-        "process",
+    named = events.join(_domains(read), on=["process", "domain_id"], how="left", maintain_order="left")
+    told = named.select(
         "start",
         "end",
+        "process",
         "domain",
         pid=_nsys_ids.pid("globalTid"),
         tid=pl.when(~crossing).then(_nsys_ids.tid("globalTid")),
         name=pl.coalesce(pl.col("full_name").str.extract(_NUMBERED), "full_name").cast(NAMES),
         shapes=pl.col("full_name").str.extract(_SIZES).str.slice(0, _MAX_SHAPES),
         payload="binaryData",
-    ).sort("start", maintain_order=True)
+    )
+    return pl.concat([told, _nsys_mpi.calls(export)]).sort("start", maintain_order=True)
 
 
 def _domains(events: pl.DataFrame) -> pl.DataFrame:

@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     from traceview.parsers._nsys_export import Export
 
 _DAY_NS = 86_400 * 10**9
+_JUDGED = 200_000  # stamps that tell where the middle is
+_NONE = pl.Series("stamp", dtype=pl.Int64)
 _HIGHEST = 1 << 62  # sums of two stamps stay within int64
 _NORMALIZED, _SHIFT = "EXPORT_PARAM_TIME_NORMALIZE", "EXPORT_PARAM_TIME_SHIFT"
+
+
+def rows_where(frame: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
+    """``frame`` where the condition holds; the same frame where it always does, for a copy may be large."""
+    holds = frame.select(condition).to_series()
+    return frame if holds.sum() == len(frame) else frame.filter(holds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +60,12 @@ class Stamps:
     @classmethod
     def of(cls, frames: Iterable[pl.DataFrame]) -> Stamps:
         """From the frames' ``start`` and ``end``."""
-        parts = [frame[column].drop_nulls() for frame in frames for column in ("start", "end")]
-        stamps = pl.concat([pl.Series("start", dtype=pl.Int64), *(part.alias("start") for part in parts)])
-        middle = max(-_HIGHEST, min(int(stamps.quantile(0.5, "nearest") or 0), _HIGHEST))
-        credible = stamps.filter(stamps.is_between(middle - _DAY_NS, middle + _DAY_NS))
-        return cls(middle, int(credible.to_numpy().max(initial=middle)))
+        parts = [frame[column] for frame in frames for column in ("start", "end")]
+        apart = max(1, sum(map(len, parts)) // _JUDGED)
+        some = pl.concat([_NONE, *(part.gather_every(apart).alias("stamp") for part in parts)]).drop_nulls()
+        middle = max(-_HIGHEST, min(int(some.quantile(0.5, "nearest") or 0), _HIGHEST))
+        latest = [part.filter(part.is_between(middle - _DAY_NS, middle + _DAY_NS)).max() for part in parts]
+        return cls(middle, max([middle, *(int(stamp) for stamp in latest if isinstance(stamp, int))]))
 
     def spans(self, frame: pl.DataFrame, what: str, clock: Clock) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
         """``frame`` with ``ts_ns, dur_ns`` for ``start, end``, without the rows that have none.
@@ -64,7 +73,7 @@ class Stamps:
         Also a diagnostic for each kind of row that had to be left out or mended.
         """
         near = pl.col("start", "end").is_between(self.middle_ns - _DAY_NS, self.middle_ns + _DAY_NS)
-        kept = frame.filter(pl.all_horizontal(near))
+        kept = rows_where(frame, pl.all_horizontal(near))
         notes = []
         if lost := len(frame) - len(kept):
             text = f"{lost} {what} rows lack a stamp, or have one more than a day from the rest; left out"

@@ -36,11 +36,12 @@ from traceview.parsers._json_events import (
 from traceview.trace import Facts, Trace, diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from traceview.source import Source
 
 _DAY_NS = 86_400 * 10**9
+_HOST_MEMORY = 0  # c10::DeviceType::CPU
 _WAITING_KERNELS = ("event_wait", "host_wait")  # MTIA rows that wait instead of computing
 
 
@@ -50,7 +51,7 @@ class Kineto:
     name = "kineto"
     description = "PyTorch profiler (Kineto) Chrome trace: .json, also .gz, .zst or .zip"
     url = "https://docs.pytorch.org/docs/stable/profiler.html"
-    version = 2
+    version = 5
 
     def sniff(self, source: Source) -> bool:
         """JSON of any kind: what it is if not Kineto's is said by `parse`."""
@@ -132,12 +133,14 @@ def _trace(source: Source, found: Scan, raw: Batch, damage: str | None) -> Trace
         "ranges": _ranges(trusted.get("annotation"), number),
         "host_ops": _host_ops(trusted.get("host"), number),
         "syncs": pl.concat([_syncs(trusted.get("sync"), number), waits]),
+        "overheads": _overheads(trusted.get("overhead"), number),
         "comm_calls": comm_calls(ops, launches, trusted.get("comm"), groups),
         "groups": groups,
         "devices": devices,
     }
-    if "counter" in trusted:
-        tables["counters"] = _counters(trusted["counter"], number)
+    if counters := [*_counters(trusted.get("counter")), *_memory(trusted.get("memory"))]:
+        rows = pl.concat(counters, how="diagonal_relaxed").with_columns(rank=pl.lit(number))
+        tables["counters"] = schema.COUNTERS.admit(rows)
     facts = _facts(source, found, clock, ops, info, rank, rank_source, tables["devices"])
     notes = [note.with_columns(rank=pl.lit(number, pl.Int32)) for note in notes]
     return Trace(facts, tables).with_diagnostics(*notes)
@@ -378,15 +381,54 @@ def _syncs(sync: pl.DataFrame | None, rank: int) -> pl.DataFrame:
     return schema.SYNCS.admit(sync.with_columns(rank=pl.lit(rank), name=name, stream=stream))
 
 
-def _counters(counter: pl.DataFrame, rank: int) -> pl.DataFrame:
+_DRIVER_OVERHEAD = r"(?i)lazy|command buffer|driver"
+"""Overheads that CUPTI reports and that are there without a profiler."""
+
+
+def _overheads(overhead: pl.DataFrame | None, rank: int) -> pl.DataFrame:
+    if overhead is None:
+        return schema.OVERHEADS.empty()
+    own = ~pl.col("name").cast(pl.String).str.contains(_DRIVER_OVERHEAD)
+    return schema.OVERHEADS.admit(overhead.filter(own).with_columns(rank=pl.lit(rank)))
+
+
+def _counters(counter: pl.DataFrame | None) -> Iterator[pl.DataFrame]:
+    """Counter samples; in this format a value stands until the next one."""
+    if counter is None:
+        return
     metric = pl.concat_str(
         pl.col("name").cast(pl.String), pl.col("series").cast(pl.String), separator=" ", ignore_nulls=True
     ).str.strip_chars()
-    return schema.COUNTERS.admit(
-        counter.with_columns(
-            rank=pl.lit(rank), device=pl.col("pid"), metric=metric, unit=pl.lit("as recorded")
-        )
+    yield counter.select(
+        "ts_ns",
+        "value",
+        device=_small(pl.col("pid")),
+        metric=metric,
+        unit=pl.lit("as recorded"),
+        holds=pl.lit("after"),
     )
+
+
+_MEMORY_METRICS = {"allocated": "memory allocated", "reserved": "memory reserved"}
+
+
+def _memory(memory: pl.DataFrame | None) -> Iterator[pl.DataFrame]:
+    """What the allocator of each device had handed out, and had taken from the driver, after each event.
+
+    Host memory has no device number and is left out.
+    """
+    if memory is None:
+        return
+    of_devices = memory.filter((pl.col("device_type") != _HOST_MEMORY) & (pl.col("device") >= 0))
+    for column, metric in _MEMORY_METRICS.items():
+        yield of_devices.drop_nulls(column).select(
+            "ts_ns",
+            device=_small(pl.col("device")),
+            metric=pl.lit(metric),
+            unit=pl.lit("bytes"),
+            value=pl.col(column).cast(pl.Float64),
+            holds=pl.lit("after"),
+        )
 
 
 def _groups(info: dict[str, Any], rank: int) -> pl.DataFrame:

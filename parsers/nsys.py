@@ -6,30 +6,24 @@ this module therefore does:
 - One report may hold several processes, each of them a rank. Ids of devices, streams and launches mean
   something within their process only.
 - Any table or column may be absent, which says that it was not traced, and rows come in any order.
-- The report itself (``.nsys-rep``) is a closed format: it is recognised, and refused with the command that
-  exports it.
+- The report itself (``.nsys-rep``) is a closed format: where there is an ``nsys``, it is asked to export it,
+  and elsewhere it is refused with the command that does.
 - Reports hold the environment, the command line and the output of the job; those are never read.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
 from typing import TYPE_CHECKING
 
 from traceview.errors import UnknownFormatError
 from traceview.parsers import _nsys_files, _nsys_json_lines, _nsys_projection, _nsys_report
 from traceview.parsers._nsys_arrow import STREAM_MAGIC
 from traceview.parsers._nsys_sqlite import MAGIC as SQLITE_MAGIC
+from traceview.parsers._nsys_tool import REPORT_MAGIC
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from traceview.source import Source
     from traceview.trace import Trace
-
-_REPORT_MAGIC = b"NVIDIA Tegra Profiler Report "
-_REPORT_VERSION = re.compile(rb"(\d{4})@(\d+)@(\d+)@")
 
 
 class Nsys:
@@ -38,19 +32,17 @@ class Nsys:
     name = "nsys"
     description = "Nsight Systems export: .sqlite (also compressed), _pqtdir/, _arwdir/, .arrows, JSON lines"
     url = "https://docs.nvidia.com/nsight-systems/UserGuide/index.html"
-    version = 1
+    version = 5
 
     def sniff(self, source: Source) -> bool:
         """An export, or one of the files beside it that `parse` can say something about."""
         if source.path.is_dir():
             return True
-        magics = (SQLITE_MAGIC, STREAM_MAGIC, _nsys_projection.MAGIC, _REPORT_MAGIC)
+        magics = (SQLITE_MAGIC, STREAM_MAGIC, _nsys_projection.MAGIC, REPORT_MAGIC)
         return source.head.startswith(magics) or _nsys_json_lines.is_row(source.head)
 
     def parse(self, source: Source) -> list[Trace]:
         """One trace per process that used a device; see the module docstring for what is kept."""
-        if source.head.startswith(_REPORT_MAGIC):
-            raise _closed_report(source.path, source.head)
         if source.head.startswith(_nsys_projection.MAGIC):
             return [_nsys_projection.trace(source)]
         with _nsys_files.opened(source) as export:
@@ -60,15 +52,6 @@ class Nsys:
 
 
 PARSER = Nsys()
-
-
-def _closed_report(path: Path, head: bytes) -> UnknownFormatError:
-    version = _REPORT_VERSION.match(head, len(_REPORT_MAGIC))
-    year = ".".join(part.decode() for part in version.groups()) if version else "2021 to 2023"
-    what = f"the report of Nsight Systems {year} itself, whose format is closed"
-    exported = shlex.quote(str(path.with_suffix(".sqlite")))
-    hint = f"nsys export --type sqlite --output {exported} {shlex.quote(str(path))}"
-    return UnknownFormatError.of(path, what, f"export it with an nsys at least as new: {hint}")
 
 
 def _no_report(source: Source) -> UnknownFormatError:

@@ -286,10 +286,10 @@ def _imbalance(total: Total, loads: pl.DataFrame, window: str) -> Iterator[Findi
 def _idle(total: Total, window: str) -> Iterator[Finding]:
     if total.idle_ns:
         text = f"the device idles {_each(total, total.idle_ns, window)} ({_of(total, total.idle_ns, window)})"
-        advice = "look for late launches and host synchronisation; capture the step as CUDA graphs"
+        advice = "see what it waits for (idle): late launches, host synchronisation, other streams, graphs"
         method = "window without any device work"
         yield _cost(
-            total, "idle", text, total.idle_ns, advice=advice, method=method, command="traceview summary"
+            total, "idle", text, total.idle_ns, advice=advice, method=method, command="traceview idle"
         )
 
 

@@ -231,6 +231,11 @@ def expert_load(run: Run, *, by: Sequence[str] = ("layer",), steps: Steps = "aut
     return analyze(run, "experts", by=by, steps=steps)
 
 
+def idle(run: Run, *, by: Sequence[str] = ("cause",), steps: Steps = "auto") -> Result:
+    """Why devices idle, and how far the hosts are ahead; see `traceview.analyzers.idle`."""
+    return analyze(run, "idle", by=by, steps=steps)
+
+
 def interference(run: Run, *, by: Sequence[str] = ("category",), steps: Steps = "auto") -> Result:
     """What overlap costs the kernels that communication runs beside. See `analyze`."""
     return analyze(run, "interference", by=by, steps=steps)
@@ -241,6 +246,11 @@ def hideability(
 ) -> Result:
     """Which communication could be hidden, and which never. See `analyze`."""
     return analyze(run, "hideability", by=by, steps=steps)
+
+
+def counters(run: Run, *, by: Sequence[str] = ("metric",), steps: Steps = "auto") -> Result:
+    """What memory, SMs, DRAM and links read, and what while communication was exposed. See `analyze`."""
+    return analyze(run, "counters", by=by, steps=steps)
 
 
 def mfu(run: Run, *, steps: Steps = "auto", **said: Any) -> Utilization:  # noqa: ANN401 - the fields of Asked

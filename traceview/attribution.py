@@ -18,6 +18,8 @@ CONTEXT_COLUMNS = ("microbatch", "layer", "phase")
 def with_launch(ops: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """``ops`` plus ``launch_ts_ns, launch_pid, launch_tid`` of the call that launched each, where known.
 
+    Also ``launch_dur_ns`` and ``launch_name``.
+
     One call may start many ops (graphs). Of several calls with one correlation the first counts: it is
     the outer one.
     """
@@ -25,7 +27,14 @@ def with_launch(ops: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
         launches.drop_nulls("correlation")
         .sort("ts_ns", maintain_order=True)
         .unique("correlation", keep="first")
-        .select("correlation", launch_ts_ns="ts_ns", launch_pid="pid", launch_tid="tid")
+        .select(
+            "correlation",
+            launch_ts_ns="ts_ns",
+            launch_pid="pid",
+            launch_tid="tid",
+            launch_dur_ns="dur_ns",
+            launch_name="name",
+        )
     )
     return ops.join(first, on="correlation", how="left", maintain_order="left")
 

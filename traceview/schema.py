@@ -67,6 +67,7 @@ ROLES = ("dispatch", "combine")
 PHASES = ("forward", "backward", "recompute", "optimizer")
 SUBROLES = ("payload", "local_epilogue", "barrier", "metadata", "ambiguous")
 STEP_STATUSES = ("complete", "partial", "warmup")
+HOLDS = ("before", "after")
 SEVERITIES = ("info", "warning", "error")
 COLLECTIVES = (
     "all_to_all",
@@ -373,6 +374,17 @@ SYNCS = Table(
     },
 )
 
+OVERHEADS = Table(
+    "overheads",
+    "One row per stretch in which the profiler itself kept the host busy: buffer flushes, instrumentation.",
+    {
+        "rank": _rank(),
+        "ts_ns": _ts("the overhead"),
+        "dur_ns": _dur("the overhead"),
+        "name": Column(_NAME, "what the profiler did"),
+    },
+)
+
 COUNTERS = Table(
     "counters",
     "One row per counter sample.",
@@ -383,6 +395,11 @@ COUNTERS = Table(
         "metric": Column(_NAME, "metric name"),
         "unit": Column(_NAME, "unit of the value"),
         "value": Column(_F64, "value"),
+        "holds": Column(
+            _enum(HOLDS),
+            "time the value stands for: before the sample (a mean) or after it (a level)",
+            nullable=True,
+        ),
     },
 )
 
@@ -454,6 +471,7 @@ TABLES: dict[str, Table] = {
         HOST_OPS,
         LAUNCHES,
         SYNCS,
+        OVERHEADS,
         COUNTERS,
         GROUPS,
         DEVICES,

@@ -37,6 +37,7 @@ ASKED = {
     "all_to_all": "alltoall",
     "breakdown": "breakdown",
     "collective_latency": "collectives",
+    "counters": "counters",
     "expert_load": "experts",
     "hideability": "hideability",
     "interference": "interference",

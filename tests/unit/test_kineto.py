@@ -413,6 +413,39 @@ def test_counters_become_one_row_per_series(tmp_path: Path) -> None:
     ]
 
 
+def memory(ts: float, kind: int, device: int, **totals: int) -> dict[str, Any]:
+    """An event of an allocator."""
+    args = {"Device Type": kind, "Device Id": device, "Addr": 1, "Bytes": 4}
+    named = {name.replace("_", " "): total for name, total in totals.items()}
+    return {"ph": "i", "s": "t", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args | named}
+
+
+def test_what_the_allocators_of_devices_hold_are_levels(tmp_path: Path) -> None:
+    events = [
+        memory(5.25, 1, 3, Total_Allocated=100, Total_Reserved=200),
+        memory(6, 1, 3, Total_Allocated=60),
+        memory(7, 0, -1, Total_Allocated=9),  # host memory
+        memory(8, 1, 3),  # before PyTorch 1.10
+        {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 9},
+        kernel(1, 1),
+    ]
+    counters = parse(tmp_path, document(events)).table("counters").sort("metric", "ts_ns")
+    shown = counters.select("device", "ts_ns", "metric", "unit", "value", "holds")
+    assert shown.with_columns(pl.col("ts_ns") - shown["ts_ns"].min()).rows() == [
+        (3, 0, "memory allocated", "bytes", 100.0, "after"),
+        (3, 750, "memory allocated", "bytes", 60.0, "after"),
+        (3, 0, "memory reserved", "bytes", 200.0, "after"),
+    ]
+
+
+def test_allocator_events_keep_stamps_that_a_float_would_round(tmp_path: Path) -> None:
+    text = json.dumps(document([memory(EPOCH_US, 1, 0, Total_Allocated=7), kernel(EPOCH_US, 1)])).encode()
+    # the kernel's stamps are whole microseconds, so that nothing else calls for exact ones
+    stamped = text.replace(b"%d" % EPOCH_US, b"%d.123" % EPOCH_US, 1)
+    counters = parse(tmp_path, stamped).table("counters")
+    assert counters["ts_ns"].to_list() == [EPOCH_US * 1000 + 123]
+
+
 # --- communication metadata ---------------------------------------------------------------------------
 
 A2A = {

@@ -23,7 +23,14 @@ Examples:
   traceview synth --list
   traceview synth ep8-deepep -o traces/
   traceview synth ep8-nccl --format nsys -o traces/
+  traceview synth ep8-gpu-metrics --format nsys-parquetdir -o traces/
 """
+
+FORMATS = (
+    "kineto",
+    "nsys",
+    *(f"nsys-{kind}" for kind in ("sqlite", "parquetdir", "arrowdir", "arrow", "jsonlines")),
+)
 
 
 @click.command(help=__doc__, epilog=EXAMPLES)
@@ -39,10 +46,11 @@ Examples:
 @click.option(
     "--format",
     "trace_format",
-    type=click.Choice(["kineto", "nsys"]),
+    type=click.Choice(FORMATS),
     default="kineto",
     show_default=True,
-    help="Write them as PyTorch's profiler (kineto) or as exports of Nsight Systems (nsys).",
+    help="Write them as PyTorch's profiler does, or as one of the export types of Nsight Systems; nsys is "
+    "short for nsys-sqlite.",
 )
 @click.option("--list", "listing", is_flag=True, help="List the presets.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the random draws.")
@@ -80,8 +88,9 @@ def _report(paths: list[Path], directory: Path, request: Request) -> None:
     for path in paths:
         click.echo(path)
     if request.verbosity >= 0:
-        written = units.size(sum(path.stat().st_size for path in paths))
-        click.echo(f"wrote {units.plural(len(paths), 'file')} ({written}) to {directory}", err=True)
+        files = [file for path in paths for file in (path.iterdir() if path.is_dir() else [path])]
+        written = units.size(sum(file.stat().st_size for file in files))
+        click.echo(f"wrote {units.plural(len(files), 'file')} ({written}) to {directory}", err=True)
 
 
 def _describe(workload: Workload) -> str:

@@ -18,13 +18,14 @@ import gzip
 import io
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 import numpy as np
 
 from traceview.errors import UsageError
-from traceview.synth import kineto, nsys
+from traceview.synth import kineto, nsys_exports
 from traceview.synth.presets import PRESETS
 from traceview.synth.simulate import simulate
 from traceview.synth.timeline import Timeline
@@ -48,20 +49,46 @@ __all__ = [
     "write",
 ]
 
-TraceFormat = Literal["kineto", "nsys"]
+TraceFormat = Literal[
+    "kineto", "nsys", "nsys-sqlite", "nsys-parquetdir", "nsys-arrowdir", "nsys-arrow", "nsys-jsonlines"
+]
+Content = str | bytes | dict[str, bytes]
+"""A file, or the files of a directory by their names."""
 
+_Writers = TypedDict(
+    "_Writers",
+    {
+        "kineto": "Callable[[Timeline, int], str]",
+        "nsys": "Callable[[Timeline, int], bytes]",
+        "nsys-sqlite": "Callable[[Timeline, int], bytes]",
+        "nsys-parquetdir": "Callable[[Timeline, int], dict[str, bytes]]",
+        "nsys-arrowdir": "Callable[[Timeline, int], dict[str, bytes]]",
+        "nsys-arrow": "Callable[[Timeline, int], bytes]",
+        "nsys-jsonlines": "Callable[[Timeline, int], bytes]",
+    },
+)
 
-class _Writers(TypedDict):
-    """A writer per format."""
+WRITERS: _Writers = {
+    "kineto": kineto.document,
+    "nsys": nsys_exports.sqlite,
+    "nsys-sqlite": nsys_exports.sqlite,
+    "nsys-parquetdir": nsys_exports.parquetdir,
+    "nsys-arrowdir": nsys_exports.arrowdir,
+    "nsys-arrow": nsys_exports.arrow,
+    "nsys-jsonlines": nsys_exports.jsonlines,
+}
+"""Writers by format: the content of one rank's trace. ``nsys`` is short for ``nsys-sqlite``."""
 
-    kineto: Callable[[Timeline, int], str]
-    nsys: Callable[[Timeline, int], bytes]
-
-
-WRITERS: _Writers = {"kineto": kineto.document, "nsys": nsys.document}
-"""Writers by format: the content of one rank's trace."""
-
-_SUFFIXES: dict[TraceFormat, str] = {"kineto": ".json", "nsys": ".sqlite"}
+_SUFFIXES: dict[TraceFormat, str] = {
+    "kineto": ".json",
+    "nsys": ".sqlite",
+    "nsys-sqlite": ".sqlite",
+    "nsys-parquetdir": "_pqtdir",
+    "nsys-arrowdir": "_arwdir",
+    "nsys-arrow": ".arrows",
+    "nsys-jsonlines": ".jsonl",
+}
+_DIRECTORIES = ("nsys-parquetdir", "nsys-arrowdir")
 
 
 def write(
@@ -74,13 +101,14 @@ def write(
 ) -> list[Path]:
     """Simulate ``workload`` and write one trace per rank, and ``truth.json`` beside them.
 
-    The same workload gives the same bytes, and a file appears only when it is whole.
+    The same workload gives the same bytes, and a file or directory appears only when it is whole.
 
     Args:
         workload: The plan, or the name of a preset.
         directory: Where to write; made if it is not there.
         trace_format: Format of the traces, one of `WRITERS`.
-        compress: Write ``.json.gz`` instead of ``.json``, or ``.sqlite.gz`` instead of ``.sqlite``.
+        compress: Write ``.json.gz`` instead of ``.json``, ``.sqlite.gz`` instead of ``.sqlite`` and so on;
+            directories are written as they are.
         progress: Called with the ranks written so far and the ranks in all.
 
     Returns:
@@ -97,14 +125,18 @@ def write(
     timeline = simulate(plan)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
+    compress = compress and chosen not in _DIRECTORIES
     suffix = _SUFFIXES[chosen] + (".gz" if compress else "")
     ranks = [rank for rank in range(plan.ranks) if rank not in plan.capture.missing_ranks]
     paths = {rank: directory / f"rank{rank}_trace{suffix}" for rank in ranks}
     level = 1 if plan.compact else 9
     for done, (rank, path) in enumerate(paths.items(), start=1):
         content = WRITERS[chosen](timeline, rank)
-        data = content.encode() if isinstance(content, str) else content
-        _replace(path, gzip.compress(data, compresslevel=level, mtime=0) if compress else data)
+        if isinstance(content, dict):
+            _replace_directory(path, content)
+        else:
+            data = content.encode() if isinstance(content, str) else content
+            _replace(path, gzip.compress(data, compresslevel=level, mtime=0) if compress else data)
         if progress:
             progress(done, len(paths))
     return [*paths.values(), *_write_truth(timeline, directory, paths)]
@@ -137,3 +169,17 @@ def _replace(path: Path, content: bytes) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _replace_directory(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write a directory whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.mkdir()
+    try:
+        for name, content in files.items():
+            (partial / name).write_bytes(content)
+        if path.is_dir():  # no file system replaces a directory that is not empty
+            shutil.rmtree(path)
+        partial.replace(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

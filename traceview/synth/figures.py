@@ -36,20 +36,23 @@ def rank_figures(timeline: Timeline, rank: int) -> dict[str, Any]:
     numbers = sorted(set(steps.tolist()) - {-1})
     begins = [int(starts[steps == step].min()) for step in numbers]
     waiting, working = _labels(timeline, rows)
+    cuts = [int(starts.min()), *begins, int(ends.max())]
+    held_by = [timeline.ops[row].held_by[rank] for row in rows.tolist()]
+    idle = idle_by_hold(starts, ends, held_by, cuts)
     windows = sweep(
         np.concatenate([starts, turns]),
         np.concatenate([turns, ends]),
         waiting + working,
-        [int(starts.min()), *begins, int(ends.max())],
+        cuts,
     )
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for row, step in zip(rows.tolist(), steps.tolist(), strict=True):
         counts[step][timeline.ops[row].kernel.category] += 1
     return {
-        "all": _figures(sum(windows, Counter()), sum(counts.values(), Counter())),
+        "all": _figures(sum(windows, Counter()), sum(counts.values(), Counter()), sum(idle, Counter())),
         "steps": {
-            str(step): _figures(window, counts[step])
-            for step, window in zip(numbers, windows[1:], strict=True)
+            str(step): _figures(window, counts[step], held)
+            for step, window, held in zip(numbers, windows[1:], idle[1:], strict=True)
         },
     }
 
@@ -85,6 +88,27 @@ def sweep(
     return pieces[:-1]
 
 
+def idle_by_hold(
+    starts: NDArray[np.int64], ends: NDArray[np.int64], held_by: Sequence[str], cuts: Sequence[int]
+) -> list[Counter[str]]:
+    """For each window between two cuts, the idle time by what held the op that ends it.
+
+    Args:
+        starts: Start of each op.
+        ends: End of each.
+        held_by: What each waited for last.
+        cuts: Borders of the windows, ascending, one more than there are windows.
+    """
+    found: list[Counter[str]] = [Counter() for _ in cuts[1:]]
+    work = sorted(zip(starts.tolist(), ends.tolist(), held_by, strict=True))
+    reach = cuts[0]
+    for start, end, hold in work:
+        for window, (begin, until) in enumerate(pairwise(cuts)) if start > reach else ():
+            found[window][hold] += max(0, min(start, until) - max(reach, begin))
+        reach = max(reach, end)
+    return found
+
+
 def _stamps(timeline: Timeline, rows: NDArray[np.int64], rank: int) -> Iterator[NDArray[np.int64]]:
     """When each op starts, has waited for the last of its peers, and ends, as the rank's clock reads it.
 
@@ -115,7 +139,7 @@ def _labels(timeline: Timeline, rows: NDArray[np.int64]) -> tuple[list[str], lis
     return waiting, working
 
 
-def _figures(pieces: Counter[frozenset[str]], counts: Counter[str]) -> dict[str, Any]:
+def _figures(pieces: Counter[frozenset[str]], counts: Counter[str], idle: Counter[str]) -> dict[str, Any]:
     """One window's figures from its pieces."""
     comm = {kinds: [kind.split()[1:] for kind in kinds if kind.startswith("comm ")] for kinds in pieces}
 
@@ -142,6 +166,7 @@ def _figures(pieces: Counter[frozenset[str]], counts: Counter[str]) -> dict[str,
         "exposed_comm_ns": total(exposed),
         "exposed_copy_ns": pieces[frozenset({"copy"})],
         "idle_ns": pieces[frozenset()],
+        "idle_by_hold_ns": dict(sorted((+idle).items())),
         "exposed_comm_by_axis_ns": dict(sorted(by_axis.items())),
         "exposed_by_exchange": [
             {

@@ -173,7 +173,8 @@ class Host:
         if self._replay:
             return
         scatter = _JITTER * self._workload.jitter * self._rng.standard_normal(self._workload.ranks)
-        spent = duration_ns * self._slowdown("late_launch") * np.exp(scatter)
+        slow = self._workload.host_slowdown * self._slowdown("late_launch")
+        spent = duration_ns * slow * np.exp(scatter)
         self._go_on(self._now + np.rint(spent).astype(np.int64))
 
     def _go_on(self, until: NDArray[np.int64]) -> None:

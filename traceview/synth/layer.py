@@ -86,6 +86,8 @@ class Layer:
             self._pointwise(kernels.NORM, 2)
             self._matmul(kernels.ROUTER, work.own_tokens, work.experts, h)
             self.machine.launch(kernels.TOP_K, memory_ns(work.own_tokens * work.experts, passes=4))
+            if work.router_item and not self.machine.is_replaying:
+                self._read_item()
             if work.dispatch_dtype != "BFloat16":
                 self._pointwise(kernels.CAST_FP8, 2)
             if work.transport in _SIZED_BY_HOST and not self.machine.is_replaying:
@@ -194,6 +196,16 @@ class Layer:
         self.machine.launch(kernels.TO_HOST, counts / PCIE_BYTES_PER_NS, size=counts)
         self.machine.synchronize()
         return permuted
+
+    def _read_item(self) -> None:
+        """Have the host read one number of the router, and wait for it."""
+        with (
+            self.machine.annotate("moe.router"),
+            self.machine.operator("aten::item"),
+            self.machine.operator("aten::_local_scalar_dense"),
+        ):
+            self.machine.launch(kernels.TO_HOST, 4 / PCIE_BYTES_PER_NS, size=4)
+            self.machine.synchronize()
 
     def _exchange(self, part: Role, *, role: Role, after: Sequence[int]) -> int:
         forward = self.machine.scope.phase == "forward"

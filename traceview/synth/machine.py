@@ -8,6 +8,7 @@ Every time is a vector over the ranks.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +34,24 @@ COMPUTE_STREAM = 7
 
 _LAUNCH_LATENCY_NS = 900  # from the call's return to the earliest start
 _QUEUE_GAP_NS = 700  # between two ops of one stream
+_HOLDS = ("host", "stream", "event", "peers")
+"""What can hold work back, as numbered in `DeviceOp.held_by`."""
+
 _FUSED_WHEN_COMPACT = ("norm", "elementwise", "route_permute", "quantize", "memory")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Issue:
+    """Work that has been launched: its call (a row of `Timeline.spans`), its start, and what held it back."""
+
+    call: int
+    start: NDArray[np.int64]
+    held_by: NDArray[np.int8]
+
+    def at(self, start: NDArray[np.int64], cause: str) -> _Issue:
+        """The same where it cannot start before ``start``, for ``cause``."""
+        held_by = np.where(start > self.start, np.int8(_HOLDS.index(cause)), self.held_by)
+        return replace(self, start=np.maximum(self.start, start), held_by=held_by)
 
 
 class Machine(Host):
@@ -43,7 +61,8 @@ class Machine(Host):
         super().__init__(workload)
         self._topology = topology
         self._stream_free: dict[int, NDArray[np.int64]] = {}
-        self._graph_ready: NDArray[np.int64] | None = None
+        self._graph_launched: NDArray[np.int64] | None = None
+        self._graph_free: NDArray[np.int64] | None = None
         self._calls_on: dict[str, int] = {}
         self._fused_ns: NDArray[np.float64] = np.zeros(workload.ranks)
         self._fused_after: list[int] = []
@@ -56,12 +75,10 @@ class Machine(Host):
     def replay(self, graph: int) -> Iterator[None]:
         """Replay what is launched inside as one graph: a single call, and no host work for its nodes."""
         call = self._launch_call("cudaGraphLaunch")
-        self._graph_ready = np.maximum(
-            self._now + _LAUNCH_LATENCY_NS, self._free(COMPUTE_STREAM) + _QUEUE_GAP_NS
-        )
+        self._graph_launched, self._graph_free = self._now, self._free(COMPUTE_STREAM)
         self._replay = Replay(graph, call)
         yield
-        self._replay = self._graph_ready = None
+        self._replay = self._graph_launched = self._graph_free = None
         # a graph is one piece of work to the stream it is launched on
         self._stream_free[COMPUTE_STREAM] = np.max(list(self._stream_free.values()), axis=0)
 
@@ -93,12 +110,12 @@ class Machine(Host):
             return self.last_op
         awaited = [*after, *self._fused_after]
         with self.operator(kernel.host_op, dims=dims):
-            call, start = self._issue(kernel, COMPUTE_STREAM, awaited)
+            issue = self._issue(kernel, COMPUTE_STREAM, awaited)
         jitter = 1 + self._workload.jitter * self._rng.standard_normal(self._workload.ranks)
         busy = (duration_ns + self._fused_ns) * self._slowdown("slow_kernels") * np.maximum(jitter, 0.1)
         self._fused_ns, self._fused_after = np.zeros(self._workload.ranks), []
-        end = start + np.rint(np.maximum(busy, KERNEL_FLOOR_NS)).astype(np.int64)
-        return self._run(self._op(kernel, COMPUTE_STREAM, call, size=size), start, end)
+        end = issue.start + np.rint(np.maximum(busy, KERNEL_FLOOR_NS)).astype(np.int64)
+        return self._run(self._op(kernel, COMPUTE_STREAM, issue, size=size), issue.start, end)
 
     def meet(self, kernel: Kernel, message: Message, *, stream: int, after: Sequence[int] = ()) -> int:
         """Launch a collective: each rank arrives when it can, all of a set leave together.
@@ -113,11 +130,11 @@ class Machine(Host):
             The device op.
         """
         meeting, traffic = message.meeting, message.traffic
-        call, start = self._issue(kernel, stream, after)
+        issue = self._issue(kernel, stream, after)
         links = self._slowdown("slow_link", meeting.axis)
         transfer = transfer_ns(meeting, np.maximum(traffic.sent_bytes, traffic.received_bytes), links)
-        end = meeting.spread(start[meeting.members].max(axis=1)) + transfer
-        op = self._run(self._op(kernel, stream, call, exchange=self.next_exchange), start, end)
+        end = meeting.spread(issue.start[meeting.members].max(axis=1)) + transfer
+        op = self._run(self._op(kernel, stream, issue, exchange=self.next_exchange), issue.start, end)
         self._add_exchange(range(op, op + 1), message, transfer)
         return op
 
@@ -141,14 +158,14 @@ class Machine(Host):
         """
         group, first = message.group, len(self._record.ops)
         links = self._slowdown("slow_link", group.axis)
-        call, arrived = self._issue(kernel, stream, after)
-        together = start = group.spread(arrived[group.members].max(axis=1))
+        issue = self._issue(kernel, stream, after)
+        together = group.spread(issue.start[group.members].max(axis=1))
         for number, size in enumerate(sizes):
             if number:
-                call, ready = self._issue(kernel, stream, ())
-                start = np.maximum(ready, together)
-            op = self._op(kernel, stream, call, size=size, exchange=self.next_exchange)
-            self._run(op, start, start + copy_ns(size, links))
+                issue = self._issue(kernel, stream, ())
+            issue = issue.at(together, "peers")
+            op = self._op(kernel, stream, issue, size=size, exchange=self.next_exchange)
+            self._run(op, issue.start, issue.start + copy_ns(size, links))
         ended = group.spread(self._record.op_ends[-1][group.members].max(axis=1))
         self._add_exchange(range(first, len(self._record.ops)), message, ended - together)
         return self.last_op
@@ -177,19 +194,22 @@ class Machine(Host):
         if not self.is_replaying:
             self._go_on(np.maximum(self._now, self._record.op_ends[op] + _LAUNCH_LATENCY_NS))
 
-    def _issue(self, kernel: Kernel, stream: int, after: Sequence[int]) -> tuple[int, NDArray[np.int64]]:
-        """Make the call that launches ``kernel``: the call's row, and when the work can start."""
+    def _issue(self, kernel: Kernel, stream: int, after: Sequence[int]) -> _Issue:
+        """Make the call that launches ``kernel``."""
         awaited = [op for op in after if self._record.ops[op].stream != stream]
         for op in awaited:
             with self.only(self._record.ops[op].ranks):
                 self._wait_for_event()
         call = self._launch_call(kernel.call)
-        start = self._now + _LAUNCH_LATENCY_NS if self._graph_ready is None else self._graph_ready
+        launched = self._now if self._graph_launched is None else self._graph_launched
+        issue = _Issue(call, launched + _LAUNCH_LATENCY_NS, np.zeros(len(launched), np.int8))
+        if self._graph_free is not None:
+            issue = issue.at(self._graph_free + _QUEUE_GAP_NS, "stream")
         if stream in self._stream_free:
-            start = np.maximum(start, self._stream_free[stream] + _QUEUE_GAP_NS)
+            issue = issue.at(self._stream_free[stream] + _QUEUE_GAP_NS, "stream")
         for op in awaited:
-            start = np.maximum(start, self._record.op_ends[op] + _QUEUE_GAP_NS)
-        return call, start
+            issue = issue.at(self._record.op_ends[op] + _QUEUE_GAP_NS, "event")
+        return issue
 
     def _wait_for_event(self) -> None:
         """Have a stream wait for another; compact runs do not write the calls down."""
@@ -200,12 +220,13 @@ class Machine(Host):
                 self._call(name, EVENT_CALL_NS)
 
     def _op(
-        self, kernel: Kernel, stream: int, call: int, *,
+        self, kernel: Kernel, stream: int, issue: _Issue, *,
         size: int | NDArray[np.int64] = 0, exchange: int | None = None,
     ) -> DeviceOp:  # fmt: skip
         node = self._replay.next_node() if self._replay else None
         kernel = ported(kernel, self._workload.platform)
-        return DeviceOp(kernel, stream, call, self.scope, size, exchange, node, self._active)
+        held_by = tuple(np.array(_HOLDS, dtype=object)[issue.held_by])
+        return DeviceOp(kernel, stream, issue.call, self.scope, size, exchange, node, self._active, held_by)
 
     def _run(self, op: DeviceOp, start: NDArray[np.int64], end: NDArray[np.int64]) -> int:
         row = self._record.add_op(op, start, end)

@@ -1,4 +1,8 @@
-"""A rank's trace as Nsight Systems exports it: a SQLite database of one process's ranges and device work.
+"""A rank's trace as Nsight Systems exports it: tables of one process's ranges, device work and GPU metrics.
+
+Every kind of export holds the same rows. Graphs are recorded node by node or, with ``graph_trace="graph"``,
+as one opaque block per replay, from the first start to the last end of what it hides; the truth stays that of
+the nodes.
 
 Source: tables, ids and names as in exports of nsys 2026.2 (schema 3.25).
 """
@@ -12,17 +16,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from traceview.errors import UsageError
-from traceview.synth import nsys_nccl
+from traceview.synth import nsys_metrics, nsys_nccl
 from traceview.synth.capture import captured
 from traceview.synth.clocks import EPOCH_NS, stamp
 from traceview.synth.kineto_metadata import CallTexts
-from traceview.synth.nsys_tables import database
+from traceview.synth.machine import COMPUTE_STREAM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from traceview.synth.kernels import Kernel
-    from traceview.synth.nsys_tables import Row
+    from traceview.synth.nsys_tables import Row, Tables
     from traceview.synth.timeline import DeviceOp, HostSpan, Timeline
 
 _LEAD_NS = 1_000_000_000  # from the start of the session to the first event
@@ -49,7 +53,7 @@ _API_VERSIONS = {
 _RUNTIME, _DRIVER = 0, 1
 
 
-def document(timeline: Timeline, rank: int) -> bytes:
+def tables(timeline: Timeline, rank: int) -> Tables:
     """The whole export of ``rank``'s process.
 
     Raises:
@@ -58,7 +62,7 @@ def document(timeline: Timeline, rank: int) -> bytes:
     if timeline.workload.platform != "cuda":
         message = f"Nsight Systems traces NVIDIA's GPUs only; write {timeline.workload.platform} as kineto."
         raise UsageError(message)
-    return database(_Process(timeline, rank).tables())
+    return _Process(timeline, rank).tables()
 
 
 class _Process:
@@ -84,41 +88,57 @@ class _Process:
         self._pid = 2_326_506 + 631 * rank
         self._tids = {"main": self._pid, "autograd": self._pid + 512}
 
-    def tables(self) -> dict[str, list[Row]]:
+    def tables(self) -> Tables:
         """Rows by table."""
-        tables = {
+        found = {
             **self._device_work(),
             "CUPTI_ACTIVITY_KIND_RUNTIME": list(self._calls()),
             "NVTX_EVENTS": [*self._domain(), *self._annotations(), *self._nccl()],
             "NVTX_PAYLOAD_SCHEMA_ENTRIES": list(nsys_nccl.schema_entries()),
+            **self._metrics(),
             **self._target(),
         }
-        return tables | {"StringIds": self._strings.rows()}
+        return found | {"StringIds": self._strings.rows()}
 
     def _global_id(self, tid: int = 0) -> int:
         """Hardware, virtual machine, process and thread, packed into one number."""
         return 1 << 56 | 1 << 48 | self._pid << 24 | tid
 
-    def _device_work(self) -> dict[str, list[Row]]:
-        tables: defaultdict[str, list[Row]] = defaultdict(list)
+    def _device_work(self) -> Tables:
+        work: Tables = defaultdict(list)
+        replayed: defaultdict[int, list[int]] = defaultdict(list)
         for index in np.flatnonzero(self._captured.ops).tolist():
             op = self._timeline.ops[index]
-            tables[_TABLE_OF_KIND[op.kernel.kind]].append(self._op_row(index, op))
-        return tables
+            if op.node and self._timeline.workload.capture.graph_trace == "graph":
+                replayed[op.call].append(index)
+            else:
+                work[_TABLE_OF_KIND[op.kernel.kind]].append(self._op_row(index, op))
+        for call, nodes in replayed.items():
+            work["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"].append(self._graph_row(call, nodes))
+        return work
 
-    def _op_row(self, index: int, op: DeviceOp) -> Row:
-        start, end = self._op_times[index]
-        graph, node = op.node or (0, 0)
-        place: Row = {
-            "start": start,
-            "end": end,
+    def _place(self, times: Sequence[int], stream: int, call: int) -> Row:
+        return {
+            "start": times[0],
+            "end": times[1],
             "deviceId": self._timeline.workload.device(self._rank),
             "contextId": 1,
-            "streamId": op.stream,
-            "correlationId": self._correlation[op.call],
+            "streamId": stream,
+            "correlationId": self._correlation[call],
             "globalPid": self._global_id(),
-            "graphNodeId": (graph << 32) + node or None,
         }
+
+    def _graph_row(self, call: int, nodes: list[int]) -> Row:
+        """The block that stands for all ``nodes`` (rows of `Timeline.ops`) of one replay."""
+        times = [self._op_times[index] for index in nodes]
+        around = (min(start for start, _ in times), max(end for _, end in times))
+        graph, _ = self._timeline.ops[nodes[0]].node or (0, 0)
+        return self._place(around, COMPUTE_STREAM, call) | {"graphId": graph, "graphExecId": graph + 1}
+
+    def _op_row(self, index: int, op: DeviceOp) -> Row:
+        graph, node = op.node or (0, 0)
+        place = self._place(self._op_times[index], op.stream, op.call)
+        place["graphNodeId"] = (graph << 32) + node or None
         if op.kernel.kind == "kernel":
             return place | self._kernel_facts(op.kernel)
         size = op.size if isinstance(op.size, int) else int(op.size[self._rank])
@@ -211,19 +231,47 @@ class _Process:
                 "binaryData": pushed.payload,
             }
 
-    def _target(self) -> dict[str, list[Row]]:
+    def _metrics(self) -> Tables:
+        if not self._timeline.workload.capture.gpu_metrics_hz:
+            return {}
+        sampled = nsys_metrics.samples(
+            self._timeline, self._rank, begin_ns=self._captured.begin_ns, base_ns=self._session_ns
+        )
+        device = self._timeline.workload.device(self._rank)
+        return {
+            "GPU_METRICS": list(sampled),
+            "TARGET_INFO_GPU_METRICS": list(nsys_metrics.described(device)),
+        }
+
+    def _target(self) -> Tables:
         """Who was traced, where, since when, and by which version."""
         workload = self._timeline.workload
-        gpu: Row = {"vmId": 1, "name": "NVIDIA H100 80GB HBM3", "totalMemory": 85_028_372_480, "smCount": 132}
+        device = workload.device(self._rank)
+        mode = workload.capture.graph_trace.capitalize()
+        gpu: Row = {
+            "vmId": 1,
+            "name": "NVIDIA H100 80GB HBM3",
+            "totalMemory": 85_028_372_480,
+            "smCount": nsys_metrics.SM_COUNT,
+        }
         gpu |= {"computeMajor": 9, "computeMinor": 0}
         exported = {"EXPORT_PRODUCT_VERSION": "2026.2.1.210", "EXPORT_SCHEMA_VERSION": "3.25.0"}
         exported |= {"EXPORT_PARAM_TIME_NORMALIZE": "false", "EXPORT_PARAM_TIME_SHIFT": "0"}
         return {
             "TARGET_INFO_GPU": [gpu | {"id": d, "cuDevice": d} for d in range(workload.ranks_per_host)],
+            "TARGET_INFO_CUDA_DEVICE": [
+                {
+                    "gpuId": device,
+                    "cudaId": device,
+                    "pid": self._pid,
+                    "numMultiprocessors": nsys_metrics.SM_COUNT,
+                }
+            ],
             "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": EPOCH_NS + self._session_ns}],
             "TARGET_INFO_SYSTEM_ENV": [
                 {"globalVid": 1, "name": "Hostname", "value": f"node{workload.host(self._rank)}"}
             ],
+            "META_DATA_CAPTURE": [{"name": "CUDA_GRAPH_TRACE_OPTIONS:MODE", "value": mode}],
             "META_DATA_EXPORT": [{"name": name, "value": value} for name, value in exported.items()],
         }
 

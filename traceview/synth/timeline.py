@@ -26,6 +26,7 @@ Thread = Literal["main", "autograd"]
 SpanKind = Literal["annotation", "operator", "call", "frame"]
 Phase = Literal["forward", "backward", "optimizer"]
 Role = Literal["dispatch", "combine"]
+Hold = Literal["host", "stream", "event", "peers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class DeviceOp:
         exchange: Communication call it carries out, as a row of `Timeline.exchanges`; None for local work.
         node: Graph and node within it that launched it; None for a launch of its own.
         ranks: Ranks that ran it, shape (ranks,); None for all.
+        held_by: What its start waited for last, per rank: the ``host`` that launched it, its own ``stream``,
+            an ``event`` of another stream, or ``peers``.
     """
 
     kernel: Kernel
@@ -89,6 +92,7 @@ class DeviceOp:
     exchange: int | None = None
     node: tuple[int, int] | None = None
     ranks: NDArray[np.bool_] | None = None
+    held_by: tuple[Hold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

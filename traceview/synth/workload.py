@@ -12,6 +12,7 @@ Platform = Literal["cuda", "rocm"]
 Overlap = Literal["none", "shared", "1f1b"]
 Cause = Literal["slow_kernels", "more_tokens", "late_launch", "slow_link"]
 GroupNames = Literal["per_axis", "per_set"]
+GraphTrace = Literal["node", "graph"]
 
 _SIZES = (
     "ranks",
@@ -101,6 +102,8 @@ class Capture:
         metadata: PyTorch records what its communication calls are and move; where it does not, only the
             annotations around them tell.
         sequence_numbers: The metadata numbers the calls of a group.
+        graph_trace: Nsight Systems records the nodes of a graph, or each replay as one opaque block.
+        gpu_metrics_hz: How often Nsight Systems samples the metrics of each device; 0 for never.
     """
 
     late_starts: tuple[LateStart, ...] = ()
@@ -108,6 +111,8 @@ class Capture:
     dropped_share: float = 0.0
     metadata: bool = True
     sequence_numbers: bool = True
+    graph_trace: GraphTrace = "node"
+    gpu_metrics_hz: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +149,8 @@ class Workload:
         overlap: ``none`` keeps dispatch and combine on the critical path; ``shared`` runs the shared expert
             beside them; ``1f1b`` runs one microbatch's forward beside its predecessor's backward.
         graphs: Each forward and each backward is replayed as one graph.
+        host_slowdown: Factor by which all hosts are slower between launches; 1 changes nothing.
+        router_item: The router reads one number back to the host, as ``tensor.item()`` does.
         gather_parameters: All-gather the updated parameters after the optimizer (ZeRO).
         expert_imbalance: Standard deviation of the experts' log popularity; 0 forces balance.
         jitter: Relative standard deviation of kernel and host times.
@@ -179,6 +186,8 @@ class Workload:
     dispatch_dtype: Literal["BFloat16", "Float8_e4m3fn"] = "BFloat16"
     overlap: Overlap = "none"
     graphs: bool = False
+    host_slowdown: float = 1.0
+    router_item: bool = False
     gather_parameters: bool = True
     expert_imbalance: float = 0.3
     jitter: float = 0.02
@@ -197,6 +206,7 @@ class Workload:
             _require(getattr(self, name) in get_args(choices), f"{name} is one of {get_args(choices)}")
         self._check_grids()
         self._check_defects()
+        _require(self.host_slowdown > 0, "host_slowdown must be positive")
         _require(self.top_k <= self.experts, "top_k cannot exceed experts")
         _require(self.overlap != "1f1b" or self.microbatches > 1, "overlap 1f1b needs two microbatches")
         _require(self.overlap != "1f1b" or self.pipeline_parallel == 1, "overlap 1f1b needs a single stage")
@@ -228,6 +238,8 @@ class Workload:
             _require(0 <= late.steps < self.steps, "a late start misses some of the steps, not all")
         _require(len(set(capture.missing_ranks)) < self.ranks, "some rank must have a file")
         _require(0 <= capture.dropped_share < 1, "dropped_share is a share below 1")
+        _require(capture.graph_trace in get_args(GraphTrace), f"graph_trace is one of {get_args(GraphTrace)}")
+        _require(0 <= capture.gpu_metrics_hz <= 200_000, "gpu_metrics_hz lies between 0 and 200000")
 
     @property
     def hosts(self) -> int:
