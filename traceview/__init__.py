@@ -17,7 +17,6 @@ from traceview.version import VERSION
 if TYPE_CHECKING:
     from traceview.annotation import annotate, annotate_model
     from traceview.api import (
-        Result,
         all_to_all,
         analyze,
         analyze_all,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
         collective_latency,
         counters,
         expert_load,
+        findings,
         hideability,
         idle,
         interference,
@@ -36,10 +36,12 @@ if TYPE_CHECKING:
         overlap,
         report,
         stragglers,
+        summary,
         traffic,
     )
     from traceview.errors import TraceViewError
     from traceview.recording import profile_steps
+    from traceview.result import Result
     from traceview.run import Run
 
 __version__ = VERSION
@@ -57,6 +59,7 @@ __all__ = [
     "collective_latency",
     "counters",
     "expert_load",
+    "findings",
     "hideability",
     "idle",
     "interference",
@@ -69,10 +72,12 @@ __all__ = [
     "profile_steps",
     "report",
     "stragglers",
+    "summary",
     "traffic",
 ]
 
 _HOME = dict.fromkeys(__all__, "traceview.api") | {
+    "Result": "traceview.result",
     "Run": "traceview.run",
     "annotate": "traceview.annotation",
     "annotate_model": "traceview.annotation",

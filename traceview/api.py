@@ -25,6 +25,7 @@ from traceview.errors import (
     UsageError,
 )
 from traceview.prepare import prepare
+from traceview.result import Result
 from traceview.terms import Asked
 from traceview.trace import diagnostic
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from traceview.inputs import Candidate
     from traceview.reports.report import Report
+    from traceview.reports.summary import Summary
     from traceview.run import Run
     from traceview.trace import Trace
     from traceview.utilization import Utilization
@@ -58,42 +60,6 @@ class Loading:
     cache: Path | None = None
     workers: int | None = None
     progress: jobs.Progress = jobs.silent
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The answer to a question: a small table, and what it was asked with."""
-
-    frame: pl.DataFrame
-    analysis: Analysis
-    options: Options
-
-    def summary(self) -> list[dict[str, Any]]:
-        """The rows as plain Python values, ready for JSON."""
-        return self.frame.to_dicts()
-
-    def plot(self) -> Any:  # noqa: ANN401 - a HoloViews element, and HoloViews is loaded only here
-        """The figure of the HTML report that shows this result, as a HoloViews element.
-
-        Raises:
-            UsageError: This question has no picture in this grain.
-        """
-        drawn = registry.figures(self.analysis.name)
-        if self.options.by not in drawn:
-            grains = "; ".join(", ".join(by) for by in drawn) or "none"
-            message = (
-                f"no picture of '{self.analysis.name}' by {', '.join(self.options.by) or 'nothing'}; "
-                f"grains with one: {grains}."
-            )
-            raise UsageError(message)
-        return drawn[self.options.by](self.frame)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The table as an Arrow C stream: for pyarrow, DuckDB, pandas, narwhals."""
-        return self.frame.__arrow_c_stream__(requested_schema)
-
-    def __repr__(self) -> str:
-        return f"<{self.analysis.name} by {', '.join(self.options.by)}>\n{self.frame}"
 
 
 def load(places: PLACE | Sequence[PLACE], *, ranks: Collection[int] | None = None, **how: Any) -> Run:  # noqa: ANN401 - the fields of Loading
@@ -180,6 +146,46 @@ def _analysis(name: str, by: Sequence[str]) -> Analysis:
         message = f"'{name}' cannot be shown by {', '.join(wrong)}; choose from: {choice}."
         raise UsageError(message)
     return analysis
+
+
+def summary(run: Run, *, by: Sequence[str] = (), steps: Steps = "auto") -> Summary:
+    """``run`` summed up, as ``traceview summary`` does: breakdown, communication, findings, the verdict.
+
+    The breakdown takes the grains it has (rank, step), the communication table takes all; either falls back to
+    its own where it is given none. ``print`` shows the page of the command line.
+
+    Raises:
+        UsageError: A grain is unknown to both.
+    """
+    from traceview.reports import summary as summaries  # noqa: PLC0415 - only this question needs it
+    from traceview.reports.findings import Evidence  # noqa: PLC0415 - likewise
+
+    questions = [
+        ("breakdown", ("rank", "step")),
+        ("overlap", summaries.kind_grain(by)),
+        ("overlap", summaries.DEFAULT_KIND),
+        ("collectives", summaries.DEFAULT_KIND),
+        ("stragglers", ("rank",)),
+        ("experts", ("layer",)),
+    ]
+    windows, collectives, *evidence = analyze_all(run, questions, steps=steps)
+    return summaries.summarize(
+        run,
+        windows=windows.frame,
+        breakdown=windows.coarser(summaries.span_grain(by)).frame,
+        collectives=collectives.frame,
+        evidence=Evidence(*(result.frame for result in evidence)),
+    )
+
+
+def findings(run: Run, *, steps: Steps = "auto") -> pl.DataFrame:
+    """The verdict on ``run``, then what costs most: one row per sentence, with the numbers behind it.
+
+    Costs overlap and must not be added; ``reports.findings.FINDINGS`` says what each column means.
+    """
+    from traceview.reports.findings import table  # noqa: PLC0415 - only this question needs it
+
+    return table(list(summary(run, steps=steps).findings))
 
 
 def breakdown(run: Run, *, by: Sequence[str] = ("rank",), steps: Steps = "auto") -> Result:
