@@ -10,6 +10,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 SAMPLES := ep8-nccl ep8-deepep-overlap ep8-straggler
+SIZES := 256 512 1024
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check docs samples bench clean
@@ -60,6 +61,7 @@ docs: $(DEV)
 
 samples: $(RUNTIME)
 	for preset in $(SAMPLES); do $(VENV)/bin/traceview synth $$preset -o sample_traces/$$preset || exit 1; done
+	for size in $(SIZES); do $(VENV)/bin/traceview synth scaling-$$size -o sample_traces/scaling/$$size || exit 1; done
 
 bench: $(RUNTIME)
 	$(VENV)/bin/python benchmarks/intervals.py

@@ -20,6 +20,7 @@ import polars as pl
 
 from traceview import registry, schema, utilization
 from traceview.cli import main as root_command
+from traceview.comparisons import compare, scaling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,11 +46,14 @@ Attributes of a run: `run.ops`, `run.collectives` ..."""
 
 
 def schema_page() -> str:
-    """Every table that parsers fill and every table that analyses return."""
+    """Every table that parsers fill and every table that analyses and comparisons return."""
     canonical = [_table(table) for table in schema.TABLES.values()]
     results = [_result(analysis) for _, analysis in sorted(registry.analyses().items())]
     results.append(_table(utilization.RESULT))
-    return "\n\n".join((MADE, TABLES_INTRODUCTION, *canonical, "## Results", *results)) + "\n"
+    compared = [_table(table, title=f"compare: {table.name}") for table in compare.TABLES]
+    scaled = [_table(table, title=f"scaling: {table.name}") for table in scaling.TABLES]
+    parts = (*canonical, "## Results", *results, "## Comparisons", *compared, *scaled)
+    return "\n\n".join((MADE, TABLES_INTRODUCTION, *parts)) + "\n"
 
 
 def cli_page() -> str:

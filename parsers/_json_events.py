@@ -69,6 +69,11 @@ KINETO_CATEGORIES = frozenset(
 
 KEPT_HOST_PREFIXES = (
     "autograd::engine::evaluate_function",
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::_scaled_mm",
     "aten::_grouped_mm",
     "aten::_scaled_grouped_mm",
     "deepep::",
@@ -79,8 +84,8 @@ KEPT_HOST_PREFIXES = (
     "aten::nonzero",
     "aten::_local_scalar_dense",
 )
-"""Host operators that later stages read: phases, grouped-GEMM shapes, expert-parallel calls, and those that
-make the host wait for a value of the device."""
+"""Host operators that later stages read: phases, shapes of matrix products, expert-parallel calls, and those
+that make the host wait for a value of the device."""
 
 MODULE_PREFIX = "nn.Module: "
 
@@ -138,12 +143,12 @@ class ShapeArgs(msgspec.Struct, gc=False):
     """Arguments of a kept host operator."""
 
     shapes: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Input Dims")
+    dtypes: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Input type")
 
 
 class OperatorArgs(ShapeArgs, gc=False):
     """Arguments of a host operator that stands for device work."""
 
-    types: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Input type")
     values: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="Concrete Inputs")
 
 
@@ -351,8 +356,8 @@ def _annotation_columns(events: Sequence[Any]) -> pl.DataFrame:
 
 
 def _host_columns(events: Sequence[Any]) -> pl.DataFrame:
-    shapes = [_short_text(a.shapes) for a in _decode_args(events, ShapeArgs)]
-    return pl.DataFrame(_common(events) | {"shapes": pl.Series(shapes, dtype=pl.String)})
+    args = _decode_args(events, ShapeArgs)
+    return pl.DataFrame(_common(events) | _inputs(args))
 
 
 def _operator_columns(events: Sequence[Any]) -> pl.DataFrame:
@@ -360,13 +365,18 @@ def _operator_columns(events: Sequence[Any]) -> pl.DataFrame:
     args = _decode_args(events, OperatorArgs)
     calls = [str(e.name).startswith("c10d::") for e in events]
     arguments = [
-        _short_list(a.shapes, a.types, a.values) if call else None
+        _short_list(a.shapes, a.dtypes, a.values) if call else None
         for a, call in zip(args, calls, strict=True)
     ]
-    shapes = pl.Series([_short_text(a.shapes) for a in args], dtype=pl.String)
     return pl.DataFrame(
-        _common(events) | {"shapes": shapes, "arguments": pl.Series(arguments, dtype=pl.String)}
+        _common(events) | _inputs(args) | {"arguments": pl.Series(arguments, dtype=pl.String)}
     )
+
+
+def _inputs(args: Sequence[ShapeArgs]) -> dict[str, pl.Series]:
+    """Shapes and types of an operator's inputs as recorded."""
+    texts = {"shapes": [a.shapes for a in args], "dtypes": [a.dtypes for a in args]}
+    return {name: pl.Series(list(map(_short_text, raw)), dtype=pl.String) for name, raw in texts.items()}
 
 
 def _short_list(*parts: msgspec.Raw) -> str | None:

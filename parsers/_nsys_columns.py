@@ -106,7 +106,6 @@ TABLES: Mapping[str, ExportTable] = {
     "MPI_COLLECTIVES_EVENTS": _MPI_CALLS,
     "MPI_START_WAIT_EVENTS": _MPI_CALLS,
     "MPI_OTHER_EVENTS": _MPI_CALLS,
-    "PROFILER_OVERHEAD": _table(needs="start end globalTid"),
     "CUDA_GPU_MEMORY_USAGE_EVENTS": _table(
         needs="start globalPid bytes memoryOperationType", **_optional("deviceId address memKind")
     ),

@@ -145,13 +145,10 @@ def _unversioned(names: pl.Series) -> pl.Series:
 
 def overheads(export: Export) -> pl.DataFrame:
     """What the profiler itself did on the host: ``process, start, end`` and the columns of `OVERHEADS`."""
-    rows = export.table("PROFILER_OVERHEAD")
-    named = _nsys_ids.with_name(rows, "nameId", _nsys_ids.names(export, [rows["nameId"]]), alias="name")
-    return named.select(
-        "start",
-        "end",
-        process=_nsys_ids.process("globalTid"),
-        name=pl.col("name").fill_null("(unnamed overhead)"),
+    rows = Names(export).add(export.table("PROFILER_OVERHEAD"), "nameId", alias="name")
+    unnamed = pl.lit("(unnamed overhead)", NAMES)
+    return rows.select(
+        "start", "end", process=_nsys_ids.process("globalTid"), name=pl.coalesce("name", unnamed)
     ).sort("start", "end", maintain_order=True)
 
 

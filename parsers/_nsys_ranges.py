@@ -22,6 +22,11 @@ NCCL_DOMAIN = "NCCL"
 _NCCL_CALL = r"^nccl[A-Z]"
 
 KEPT_OPERATORS = (
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::_scaled_mm",
     "aten::_grouped_mm",
     "aten::_scaled_grouped_mm",
     "aten::item",

@@ -51,7 +51,7 @@ class Kineto:
     name = "kineto"
     description = "PyTorch profiler (Kineto) Chrome trace: .json, also .gz, .zst or .zip"
     url = "https://docs.pytorch.org/docs/stable/profiler.html"
-    version = 5
+    version = 6
 
     def sniff(self, source: Source) -> bool:
         """JSON of any kind: what it is if not Kineto's is said by `parse`."""

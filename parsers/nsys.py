@@ -32,7 +32,7 @@ class Nsys:
     name = "nsys"
     description = "Nsight Systems export: .sqlite (also compressed), _pqtdir/, _arwdir/, .arrows, JSON lines"
     url = "https://docs.nvidia.com/nsight-systems/UserGuide/index.html"
-    version = 5
+    version = 6
 
     def sniff(self, source: Source) -> bool:
         """An export, or one of the files beside it that `parse` can say something about."""

@@ -172,7 +172,7 @@ def _share(  # noqa: PLR0913, PLR0917 - the parts of a card
     change = None
     if before is not None:
         points = now - before
-        change = Change(f"{100 * points:+.1f} points", _trend(points, more_is_better=more_is_better))
+        change = Change(_signed(100 * points, " points"), _trend(points, more_is_better=more_is_better))
     return Card(label, units.percent(now), detail, TONES[grade], word, anchor, change)
 
 
@@ -181,7 +181,11 @@ def _relative(now: float, before: float | None) -> Change | None:
     if not before:
         return None
     change = now / before - 1
-    return Change(f"{100 * change:+.1f} %", _trend(change, more_is_better=False))
+    return Change(_signed(100 * change, " %"), _trend(change, more_is_better=False))
+
+
+def _signed(value: float, unit: str) -> str:
+    return f"{value:+.1f}{unit}".replace("-", "−")
 
 
 def _trend(change: float, *, more_is_better: bool) -> Trend:

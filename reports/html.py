@@ -22,8 +22,10 @@ from bokeh.resources import Resources
 from markupsafe import Markup
 
 from traceview.reports import layout, text
+from traceview.reports import timeline as timelines
 from traceview.reports.markup import shown, tooltip
 from traceview.reports.section import CSV_ROWS, TABLE_ROWS
+from traceview.reports.timeline import Timeline
 from traceview.version import VERSION
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def render(report: Report, *, compact: bool = False) -> str:
     """
     items = dict(_items(report))
     library = _bokeh() if items else ""
-    program = _asset("report.js")
+    viewer, program = _asset("timeline.js"), _asset("report.js")
     return (
         _environment()
         .get_template("report.html.j2")
@@ -52,8 +54,9 @@ def render(report: Report, *, compact: bool = False) -> str:
             report=report,
             head=text.header(report.summary),
             version=VERSION,
-            policy=_policy(program, library),
-            style=Markup(_asset("report.css")),  # noqa: S704 - our own file
+            policy=_policy(viewer, program, library),
+            style=_style(),
+            viewer=Markup(viewer),  # noqa: S704 - our own file
             program=Markup(program),  # noqa: S704 - our own file
             library=_packed(library) if compact else Markup(library),  # noqa: S704 - Bokeh's own file
             compact=compact,
@@ -64,6 +67,32 @@ def render(report: Report, *, compact: bool = False) -> str:
             csv_rows=CSV_ROWS,
         )
     )
+
+
+def timeline_page(timeline: Timeline, *, title: str, caption: str, method: str) -> str:
+    """A page that shows one timeline and nothing else."""
+    viewer, program = _asset("timeline.js"), _asset("page.js")
+    shown_groups = timeline.groups()
+    return (
+        _environment()
+        .get_template("timeline.html.j2")
+        .render(
+            title=title,
+            caption=caption,
+            method=method,
+            legend=shown_groups,
+            version=VERSION,
+            policy=_policy(viewer, program),
+            style=_style(),
+            item=_block(timelines.text(timeline), compact=False),
+            viewer=Markup(viewer),  # noqa: S704 - our own file
+            program=Markup(program),  # noqa: S704 - our own file
+        )
+    )
+
+
+def _style() -> Markup:
+    return Markup(_asset("report.css") + _asset("timeline.css"))  # noqa: S704 - our own files
 
 
 def _policy(*scripts: str) -> str:
@@ -83,15 +112,19 @@ def _policy(*scripts: str) -> str:
 
 
 def _items(report: Report) -> Iterator[tuple[str, str]]:
-    """For each view of each figure its name and its Bokeh document as JSON."""
+    """For each view of each figure its name and, as JSON, its Bokeh document or timeline."""
     import holoviews as hv  # noqa: PLC0415 - heavy, and only pages with figures need it
 
     for _, data in report.sections:
         for figure in data.figures:
             for number, view in enumerate(figure.views):
                 name = f"{figure.id}-{number}"
-                drawn = hv.renderer("bokeh").get_plot(view.draw()).state
-                yield name, json.dumps(renumbered(json_item(drawn)), separators=(",", ":"))
+                drawn = view.draw()
+                if isinstance(drawn, Timeline):
+                    yield name, timelines.text(drawn)
+                    continue
+                plot = hv.renderer("bokeh").get_plot(drawn).state
+                yield name, json.dumps(renumbered(json_item(plot)), separators=(",", ":"))
 
 
 def renumbered(document: Any) -> Any:  # noqa: ANN401 - JSON

@@ -1,4 +1,4 @@
-"""Trace-derived text as it may stand in HTML: nothing that hides or reorders it, bounded, numbers with units."""
+"""Trace-derived text as it may stand in HTML: bounded, and with nothing that hides or reorders it."""
 
 from __future__ import annotations
 

@@ -32,15 +32,19 @@ _BORDERLESS = 'style="margin:0 0 .5em 0"'
 
 
 def run(asked: Run) -> str:
-    """``asked`` in a few lines: mesh, ranks, steps, span, warnings; of tables only two small ones of one rank."""
+    """``asked`` in a few lines: mesh, ranks, steps, span, warnings; reads two small tables of one rank."""
     facts = [trace.facts for trace in asked.traces]
+    span = max(fact.end_ns - fact.start_ns for fact in facts)
     pairs = [
         ("ranks", _ranks(asked)),
         ("mesh", _mesh(asked)),
-        ("recorded", _listed([*(fact.format for fact in facts), *_known(fact.device_name for fact in facts)])),
+        (
+            "recorded",
+            _listed([*(fact.format for fact in facts), *_known(fact.device_name for fact in facts)]),
+        ),
         ("hosts", _listed(_known(fact.host for fact in facts))),
         ("steps", _steps(asked)),
-        ("span", f"{units.duration(max(fact.end_ns - fact.start_ns for fact in facts))} of device work, longest rank"),
+        ("span", f"{units.duration(span)} of device work, longest rank"),
         ("events", units.count(sum(fact.event_count for fact in facts))),
     ]
     found = [note for note in notices(asked.diagnostics) if note.severity != "info"]
@@ -60,7 +64,11 @@ def result(frame: pl.DataFrame, analysis: Analysis, options: Options) -> str:
     left_out = [
         *([f"{len(frame) - ROWS:,} more rows"] if len(frame) > ROWS else []),
         *([f"{len(full) - COLUMNS} more columns"] if len(full) > COLUMNS else []),
-        *([f"{len(frame.columns) - len(full)} columns hold nothing here"] if len(full) < len(frame.columns) else []),
+        *(
+            [f"{len(frame.columns) - len(full)} columns hold nothing here"]
+            if len(full) < len(frame.columns)
+            else []
+        ),
     ]
     steps = options.steps if isinstance(options.steps, str) else f"{options.steps.start}:{options.steps.stop}"
     asked = f"by {', '.join(options.by) or 'nothing'}; steps {steps}; {units.plural(len(frame), 'row')}"
@@ -68,7 +76,13 @@ def result(frame: pl.DataFrame, analysis: Analysis, options: Options) -> str:
         f"<p><b>{_text(analysis.question)}</b> {_text(asked)}</p>",
         _table(
             "".join(_head(name, known[name]) for name in heads),
-            ("".join(f"<td>{_text(_value(value, name, known[name]))}</td>" for name, value in zip(heads, row, strict=True)) for row in rows),
+            (
+                "".join(
+                    f"<td>{_text(_value(value, name, known[name]))}</td>"
+                    for name, value in zip(heads, row, strict=True)
+                )
+                for row in rows
+            ),
         ),
         f"<p>{_text('; '.join([*left_out, 'all of it: .frame']))}</p>",
     )
@@ -112,9 +126,9 @@ def _meter(asked: Run) -> str:
     """A bar of how much of the job is here; none where its size is not known."""
     if not asked.world_size:
         return ""
-    here = len(asked.ranks)
-    share = units.percent(here / asked.world_size)
-    return f'<meter min="0" max="{int(asked.world_size)}" value="{here}">{here} of {int(asked.world_size)}</meter> {_text(share)} of the job'
+    here, whole = len(asked.ranks), int(asked.world_size)
+    share = _text(units.percent(here / whole))
+    return f'<meter min="0" max="{whole}" value="{here}">{here} of {whole}</meter> {share} of the job'
 
 
 def _mesh(asked: Run) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from traceview.reports import inventory, json_, summary
 from traceview.reports.cards import Card, Figures, cards
 from traceview.reports.findings import KIND, Evidence
@@ -13,8 +15,6 @@ from traceview.reports.section import Answers, Question, Section, SectionData
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import polars as pl
 
     from traceview.reports.summary import Summary
     from traceview.run import Run
@@ -58,6 +58,10 @@ class Report:
             for (name, by), frame in sorted(self.answers.frames.items())
         }
 
+    def _tagged(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """``frame`` with the name of the run first, as every command's JSON has it."""
+        return frame.select(pl.lit(self.summary.about.name).alias("run"), pl.all())
+
     def html(self, *, compact: bool = False) -> str:
         """The page; ``compact`` halves its size, for browsers of 2023 and newer."""
         from traceview.reports import html  # noqa: PLC0415 - loads Bokeh
@@ -70,8 +74,8 @@ class Report:
             "report",
             inputs=[self.summary.about.name],
             runs=[self.summary.about.as_dict()],
-            diagnostics=self.diagnostics,
-            tables=self.tables(),
+            diagnostics=self._tagged(self.diagnostics),
+            tables={name: self._tagged(frame) for name, frame in self.tables().items()},
         )
 
 
@@ -98,7 +102,7 @@ def compose(
         baseline: Name and figures of the run that the cards compare with.
     """
     whole = summarized(run, frames)
-    answers = Answers(whole.about, whole.window, inventory.take(run), frames)
+    answers = Answers(whole.about, whole.window, inventory.take(run), frames, run.traces)
     built = tuple(
         (section, section.build(answers)) for section in sorted(sections, key=lambda section: section.order)
     )

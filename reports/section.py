@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from traceview.reports.about import About
     from traceview.reports.inventory import Inventory
+    from traceview.trace import Trace
 
 Question = tuple[str, tuple[str, ...]]
 """An analysis and the grain it is asked in."""
@@ -41,12 +42,14 @@ class Answers:
         window: What one window is called: "step" or "window".
         inventory: What the traces hold and lack.
         frames: Results by question.
+        traces: The ranks, for what shows single events.
     """
 
     about: About
     window: str
     inventory: Inventory
     frames: Mapping[Question, pl.DataFrame]
+    traces: tuple[Trace, ...] = ()
 
     def of(self, name: str, *by: str) -> pl.DataFrame:
         """The answer of analysis ``name`` in the grain ``by``."""
@@ -55,7 +58,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One way to look at a figure; ``draw`` makes the HoloViews element when it is needed."""
+    """One way to look at a figure; ``draw`` makes a HoloViews element, or a `Timeline`, when it is needed."""
 
     label: str
     draw: Callable[[], Any]

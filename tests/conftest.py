@@ -1,12 +1,33 @@
-"""What every test may ask for: the public traces, and one hypothesis profile per place."""
+"""What every test may ask for: the public traces, a trace made by hand, and one hypothesis profile per place."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 from hypothesis import settings
+
+from traceview.schema import (
+    CLASS_OF_CATEGORY,
+    COLLECTIVE_OPS,
+    DEVICES,
+    HOST_OPS,
+    LAUNCHES,
+    OPS,
+    RANGES,
+    STEPS,
+    Table,
+)
+from traceview.trace import Facts, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Row = dict[str, Any]
+PID = 100
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -42,3 +63,77 @@ def traces() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no public traces at {folder}; set TRACEVIEW_TRACES to their folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def made() -> Callable[..., Trace]:
+    """Makes a rank of rows; see `_made`."""
+    return _made
+
+
+def _op(row: Row) -> Row:
+    category = row.get("category", "gemm")
+    common = {"name": category, "kind": "kernel", "category": category, "class": CLASS_OF_CATEGORY[category]}
+    return {"device": 0, "stream": 7, "rule_id": "test", "launch": None} | common | row
+
+
+def _made(
+    rows: list[Row],
+    *,
+    rank: int = 0,
+    steps: list[tuple[int, int, int]] | None = None,
+    ranges: list[Row] | None = None,
+    host_ops: list[Row] | None = None,
+    devices: list[Row] | None = None,
+    collectives: list[Row] | None = None,
+) -> Trace:
+    """A rank with these ops, kernels unless they say otherwise.
+
+    Args:
+        rows: Columns of `OPS`, and ``launch``, the instant and the thread of the launching call.
+        rank: Its number.
+        steps: Number, start and duration, on the device and on the host alike.
+        ranges: Columns of `RANGES`; on thread 1 unless they say otherwise.
+        host_ops: Columns of `HOST_OPS`, likewise.
+        devices: Columns of `DEVICES`.
+        collectives: Columns of `COLLECTIVE_OPS`.
+    """
+    ops, launches = [], []
+    for number, row in enumerate(map(_op, rows)):
+        own = {key: value for key, value in row.items() if key != "launch"}
+        ops.append({"op": number, "rank": rank, "correlation": number} | own)
+        if row["launch"] is not None:
+            instant, tid = row["launch"]
+            call = {"ts_ns": instant, "dur_ns": 1, "pid": PID, "tid": tid, "name": "cudaLaunchKernel"}
+            launches.append({"rank": rank, "correlation": number} | call)
+    marked = [
+        {"rank": rank, "step": step, "ts_ns": start, "dur_ns": length, "op_count": 1, "status": "complete"}
+        | {"source": "test", "host_ts_ns": start, "host_dur_ns": length}
+        for step, start, length in steps or []
+    ]
+    on_thread = {"rank": rank, "pid": PID, "tid": 1}
+    tables = {
+        "ops": _frame(OPS, ops),
+        "launches": _frame(LAUNCHES, launches),
+        "steps": _frame(STEPS, marked),
+        "ranges": _frame(
+            RANGES, [on_thread | {"raw_name": row["name"], "kind": "other"} | row for row in ranges or []]
+        ),
+        "host_ops": _frame(HOST_OPS, [on_thread | row for row in host_ops or []]),
+        "devices": _frame(DEVICES, [{"rank": rank, "device": 0} | row for row in devices or []]),
+        "collectives": _frame(
+            COLLECTIVE_OPS, [{"rank": rank, "device": 0} | row for row in collectives or []]
+        ),
+    }
+    return Trace(Facts("made.json", "kineto", rank=rank), tables)
+
+
+def _frame(table: Table, rows: list[Row]) -> pl.DataFrame:
+    if not rows:
+        return table.empty()
+    plain = {
+        name: pl.String() if isinstance(column.dtype, pl.Enum | pl.Categorical) else column.dtype
+        for name, column in table.columns.items()
+        if any(name in row for row in rows)
+    }
+    return table.frame(pl.DataFrame(rows, schema=plain))

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,8 @@ import polars as pl
 from traceview import inputs, jobs, recipe, registry, sink, store, utilization
 from traceview import run as runs
 from traceview.classify import Classifier
+from traceview.comparisons import compare as comparison
+from traceview.comparisons import scaling as comparing
 from traceview.contracts import Analysis, Options
 from traceview.errors import (
     NoTraceError,
@@ -30,11 +34,14 @@ from traceview.terms import Asked
 from traceview.trace import diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
+    from traceview.comparisons.compare import Comparison
+    from traceview.comparisons.scaling import Scaling
     from traceview.inputs import Candidate
     from traceview.reports.report import Report
     from traceview.reports.summary import Summary
+    from traceview.reports.timeline import Timeline
     from traceview.run import Run
     from traceview.trace import Trace
     from traceview.utilization import Utilization
@@ -74,7 +81,15 @@ def load(places: PLACE | Sequence[PLACE], *, ranks: Collection[int] | None = Non
         UsageError: Several runs lie there; `load_runs` returns them all.
         NoTraceError: Nothing usable lies there.
     """
-    found = load_runs(places, ranks=ranks, **how)
+    return only_run(load_runs(places, ranks=ranks, **how))
+
+
+def only_run(found: Sequence[Run]) -> Run:
+    """The one run among those found at a place.
+
+    Raises:
+        UsageError: There are several.
+    """
     if len(found) > 1:
         names = ", ".join(f"'{run.name}' ({len(run.ranks)} ranks)" for run in found[:8])
         message = (
@@ -151,8 +166,8 @@ def _analysis(name: str, by: Sequence[str]) -> Analysis:
 def summary(run: Run, *, by: Sequence[str] = (), steps: Steps = "auto") -> Summary:
     """``run`` summed up, as ``traceview summary`` does: breakdown, communication, findings, the verdict.
 
-    The breakdown takes the grains it has (rank, step), the communication table takes all; either falls back to
-    its own where it is given none. ``print`` shows the page of the command line.
+    The breakdown takes the grains it has (rank, step), the communication table takes all; either falls back
+    to its own where it is given none. ``print`` shows the page of the command line.
 
     Raises:
         UsageError: A grain is unknown to both.
@@ -254,9 +269,111 @@ def hideability(
     return analyze(run, "hideability", by=by, steps=steps)
 
 
+def compare(
+    before: Run,
+    after: Run,
+    *,
+    by: Sequence[str] = ("phase",),
+    steps: Steps | tuple[Steps, Steps] = "auto",
+    log_step_ns: tuple[float | None, float | None] = (None, None),
+) -> Comparison:
+    """Whether ``after`` beats ``before``, and where: differences per rank and step, with their certainty.
+
+    Args:
+        before: The first run; differences are relative to it.
+        after: The second run; the same one with other steps compares parts of a run.
+        by: Labels that rows are told apart by beside axis and role: ``phase``, ``layer``.
+        steps: Steps of both, or of each; see `contracts.Options`.
+        log_step_ns: Step times of both without a profiler, where they are known.
+
+    Raises:
+        UsageError: Rows cannot be told apart by one of ``by``.
+    """
+    asked = comparison.questions(by)
+    chosen = steps if isinstance(steps, tuple) else (steps, steps)
+    first, second = (
+        comparison.Side(run, *(result.frame for result in analyze_all(run, asked, steps=which)))
+        for run, which in zip((before, after), chosen, strict=True)
+    )
+    return comparison.compare(first, second, log_step_ns=log_step_ns)
+
+
+def efficiency(run: Run, *, by: Sequence[str] = (), steps: Steps = "auto") -> Result:
+    """How much of the device time is useful work, as a product of factors. See `analyze`."""
+    return analyze(run, "efficiency", by=by, steps=steps)
+
+
+def scaling(
+    runs: Sequence[Run],
+    *,
+    tokens_per_step: int | Mapping[str, int] | None = None,
+    experts: int | Mapping[str, int] | None = None,
+    steps: Steps = "auto",
+) -> Scaling:
+    """What of its speed a rank retains as the job grows, and what the rest is lost to.
+
+    Args:
+        runs: Runs of jobs of different size, each under a name of its own.
+        tokens_per_step: Tokens that a whole job trains on in a step: of every run, or by name of the run;
+            where there is no number for a run, that of its ``run.toml``.
+        experts: Routed experts of the model, likewise.
+        steps: Steps to look at.
+
+    Raises:
+        UsageError: Names repeat, or a number is given for a run that is not there.
+    """
+    asked = list(comparing.QUESTIONS.items())
+    names = [run.name for run in runs]
+    tokens = _by_name(tokens_per_step, names, "tokens_per_step")
+    of_model = _by_name(experts, names, "experts")
+    return comparing.scaling(
+        [
+            comparing.Size(
+                name=run.name,
+                rank_count=run.world_size or len(run.ranks),
+                recorded_count=len(run.ranks),
+                is_world_known=run.world_size is not None,
+                answers={
+                    result.analysis.name: result.frame for result in analyze_all(run, asked, steps=steps)
+                },
+                tokens_per_step=tokens.get(run.name, run.recipe.tokens_per_step),
+                experts=of_model.get(run.name, run.recipe.model.experts if run.recipe.model else None),
+            )
+            for run in runs
+        ]
+    )
+
+
+def _by_name(given: int | Mapping[str, int] | None, names: Sequence[str], what: str) -> Mapping[str, int]:
+    """A number per run that has one."""
+    if not isinstance(given, Mapping):
+        return {} if given is None else dict.fromkeys(names, given)
+    if strangers := sorted(set(given) - set(names)):
+        message = f"{what}: there is no run '{strangers[0]}'; there are: {', '.join(names)}."
+        raise UsageError(message)
+    return given
+
+
 def counters(run: Run, *, by: Sequence[str] = ("metric",), steps: Steps = "auto") -> Result:
     """What memory, SMs, DRAM and links read, and what while communication was exposed. See `analyze`."""
     return analyze(run, "counters", by=by, steps=steps)
+
+
+def kernels(run: Run, *, by: Sequence[str] = ("category",), steps: Steps = "auto") -> Result:
+    """Which kernels take the device's time. See `analyze`."""
+    return analyze(run, "kernels", by=by, steps=steps)
+
+
+def roofline(
+    run: Run, *, by: Sequence[str] = ("operator", "precision", "name"), steps: Steps = "auto"
+) -> Result:
+    """How fast matrix products run, and how fast they could. See `analyze`."""
+    return analyze(run, "roofline", by=by, steps=steps)
+
+
+def ranges(run: Run, *, by: Sequence[str] = ("name",), steps: Steps = "auto") -> Result:
+    """What annotations cost on the device. See `analyze`."""
+    return analyze(run, "ranges", by=by, steps=steps)
 
 
 def mfu(run: Run, *, steps: Steps = "auto", **said: Any) -> Utilization:  # noqa: ANN401 - the fields of Asked
@@ -316,6 +433,48 @@ def compose(
         before = baseline.name, reports.figures(baseline, _answers(baseline, reports.HEAD, steps))
     frames = _answers(run, reports.questions(sections), steps)
     return reports.compose(run, frames, sections, title=title, baseline=before)
+
+
+def clock_fit(run: Run) -> Result:
+    """How the clocks of the hosts differ, and how exactly that is known. See `analyze`."""
+    return analyze(run, "clocks", by=("rank",), steps="all")
+
+
+def timeline(run: Run, *, step: int | None = None, most_bars: int = 1_000_000) -> Timeline:
+    """What ran when on every rank of ``run``, on one clock.
+
+    Args:
+        run: The run; `load` with ``ranks`` to see fewer.
+        step: Only this step.
+        most_bars: Beyond so many, short bars are drawn together.
+
+    Raises:
+        UsageError: No rank has this step.
+    """
+    from traceview.reports import lanes  # noqa: PLC0415 - like every page, loaded where it is asked for
+    from traceview.reports import timeline as timelines  # noqa: PLC0415 - likewise
+
+    if step is not None and not any(step in trace.table("steps")["step"] for trace in run.traces):
+        message = f"run '{run.name}' has no step {step}."
+        raise UsageError(message)
+    corrections = lanes.clocks(clock_fit(run).frame)
+    return timelines.compose(run.traces, corrections, step=step, most_bars=most_bars)
+
+
+def export_perfetto(run: Run, path: str | Path, *, step: int | None = None) -> Path:
+    """Writes ``run`` as one merged trace for Perfetto, gzipped; the file it wrote.
+
+    Args:
+        run: The run; `load` with ``ranks`` to see fewer.
+        path: File to write; an earlier one is replaced at the end.
+        step: Only this step.
+    """
+    from traceview.reports import perfetto  # noqa: PLC0415 - like every page, loaded where it is asked for
+
+    merged = timeline(run, step=step, most_bars=sys.maxsize)
+    with sink.replacing(Path(path)) as file:
+        perfetto.write(merged, file)
+    return Path(path)
 
 
 def _answers(

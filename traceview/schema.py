@@ -343,6 +343,7 @@ HOST_OPS = Table(
         "dur_ns": _dur("the operator"),
         "name": Column(_NAME, "operator name"),
         "shapes": Column(_STR, "input shapes as recorded, JSON text (bounded)", nullable=True),
+        "dtypes": Column(_STR, "input types as recorded, JSON text (bounded)", nullable=True),
     },
 )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from math import comb
+from math import comb, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,9 @@ SPLITS = 1000
 
 _LEAST_VARIANCE = 1e-9
 """Of a row scaled to variance 1: what rounding leaves of no variance at all."""
+
+_ROWS_AT_ONCE = 128
+"""Rows whose resamples are held in memory together."""
 
 _NORMAL = NormalDist()
 
@@ -147,9 +150,7 @@ class Steps:
 
     def resampled(self, *, seed: int = 0) -> Floats:
         """Bootstrap draws of `means`: whole steps with replacement, shape (`MEAN_RESAMPLES`, rows)."""
-        even = np.full(self.count, 1 / self.count)
-        draws = np.random.default_rng(seed).multinomial(self.count, even, size=MEAN_RESAMPLES)
-        return self.means(draws.astype(np.float64))
+        return self.means(_resamples(self.count, seed=seed))
 
 
 def difference_interval(before: Steps, after: Steps, *, seed: int = 0) -> tuple[Floats, Floats]:
@@ -169,11 +170,36 @@ def difference_interval(before: Steps, after: Steps, *, seed: int = 0) -> tuple[
     Source: Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, section 4.1.
     """
     centre = after.means() - before.means()
-    spread = _deviations(after, seed=seed + 1) - _deviations(before, seed=seed)
     tails = _tails(before, after)
-    ends = [np.quantile(spread[:, row], [tail, 1 - tail]) for row, tail in enumerate(tails)]
+    ends = []
+    for first in range(0, len(tails), _ROWS_AT_ONCE):
+        block = slice(first, first + _ROWS_AT_ONCE)
+        a, b = (Steps(steps.totals[:, block], steps.windows) for steps in (before, after))
+        spread = _deviations(b, seed=seed + 1) - _deviations(a, seed=seed)
+        ends += [np.quantile(spread[:, row], [tail, 1 - tail]) for row, tail in enumerate(tails[block])]
     low, high = np.array(ends).reshape(-1, 2).T
     return centre + low, centre + high
+
+
+def ratio_interval(before: Steps, after: Steps, *, seed: int = 0) -> tuple[float, float]:
+    """Bootstrap interval (`CONFIDENCE`) of the ratio of two mean times, ``before / after``, of one row each.
+
+    As `difference_interval`, of logarithms.
+
+    Args:
+        before: At least 2 steps, of one row.
+        after: At least 2 steps, of one row.
+        seed: Of the draws.
+    """
+    centre = np.log(before.means()[0] / after.means()[0])
+    parts = [
+        np.log(steps.resampled(seed=seed + number)[:, 0] / steps.means()[0])
+        * np.sqrt(steps.count / (steps.count - 1))
+        for number, steps in enumerate((before, after))
+    ]
+    [tail] = _tails(_relative(before), _relative(after))
+    low, high = np.quantile(parts[0] - parts[1], [tail, 1 - tail])
+    return float(np.exp(centre + low)), float(np.exp(centre + high))
 
 
 def adjusted_p(before: Steps, after: Steps, *, seed: int = 0) -> Floats:
@@ -208,27 +234,48 @@ def adjusted_p(before: Steps, after: Steps, *, seed: int = 0) -> Floats:
     return adjusted
 
 
-def noise(steps: Steps, *, seed: int = 0) -> Floats:
+def noise(steps: Steps, *, compared: tuple[int, int] | None = None, seed: int = 0) -> Floats:
     """How much two halves of one run differ in each row: its noise floor.
 
     95 % of random halves differ by no more; nor do the first and the last half, which shows drift.
 
     Args:
         steps: At least 2 steps.
+        compared: Numbers of steps of a comparison; halves have fewer steps, so what they differ by by chance
+            is scaled to these numbers. None leaves it as it is.
         seed: Of the draws.
 
     Returns:
         Shape (rows,), in the unit of the rows.
     """
-    half = steps.count // 2
-    is_first = _labellings(half, steps.count - half, limit=SPLITS, seed=seed)
+    halves = (steps.count // 2, steps.count - steps.count // 2)
+    is_first = _labellings(*halves, limit=SPLITS, seed=seed)
     between = np.abs(steps.means(1.0 - is_first) - steps.means(is_first))
     usual = np.quantile(between, CONFIDENCE, axis=0, method="higher")
-    return np.asarray(np.maximum(usual, between[0]))
+    scale = sqrt(_error(compared) / _error(halves)) if compared else 1.0
+    return np.asarray(np.maximum(scale * usual, between[0]))
+
+
+@lru_cache(maxsize=8)
+def _resamples(count: int, *, seed: int) -> Floats:
+    """How often each of ``count`` steps is drawn, shape (`MEAN_RESAMPLES`, count)."""
+    even = np.full(count, 1 / count)
+    draws = np.random.default_rng(seed).multinomial(count, even, size=MEAN_RESAMPLES)
+    return draws.astype(np.float64)
+
+
+def _error(counts: tuple[int, int]) -> float:
+    """Squared standard error of a difference of two means, in variances of one value."""
+    return 1 / counts[0] + 1 / counts[1]
 
 
 def _per_window(steps: Steps) -> Floats:
     return np.asarray(steps.totals / steps.windows[:, None])
+
+
+def _relative(steps: Steps) -> Steps:
+    """The same steps with a mean of 1, so that runs of different length can be weighed."""
+    return Steps(steps.totals / steps.means(), steps.windows)
 
 
 def _deviations(steps: Steps, *, seed: int) -> Floats:

@@ -46,6 +46,21 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def fixed(value: float | None, decimals: int, *, signed: bool = False) -> str:
+    """``value`` with so many decimals, for columns in which rows are added or compared: ``1,234.50``.
+
+    Args:
+        value: What to show; unknown is a dash, never 0.
+        decimals: Digits after the point.
+        signed: Whether a positive value has its sign.
+    """
+    if value is None or not math.isfinite(value):
+        return MISSING
+    text = f"{value:+,.{decimals}f}" if signed else f"{value:,.{decimals}f}"
+    is_zero = not any(digit in "123456789" for digit in text)
+    return text.lstrip("+-") if is_zero else text
+
+
 def count(number: int | None) -> str:
     """A count with thousands separated: ``12,345``; unknown is a dash."""
     return MISSING if number is None else f"{number:,}"

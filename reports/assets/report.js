@@ -53,7 +53,9 @@
   const draw = (view) => {
     if (!drawn.has(view)) {
       const item = document.getElementById(`${view.id}-item`);
-      drawn.set(view, content(item).then((text) => Bokeh.embed.embed_item(JSON.parse(text), view)));
+      drawn.set(view, content(item).then(JSON.parse).then(
+        (parsed) => (parsed.timeline ? traceviewTimeline(view, parsed) : Bokeh.embed.embed_item(parsed, view)),
+      ));
     }
     return drawn.get(view);
   };

@@ -13,6 +13,7 @@ import pytest
 
 import traceview as tv
 from traceview import registry
+from traceview.comparisons import compare, scaling
 from traceview.synth import PRESETS, write
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ ASKED = {
     "breakdown": "breakdown",
     "collective_latency": "collectives",
     "counters": "counters",
+    "efficiency": "efficiency",
     "expert_load": "experts",
     "hideability": "hideability",
     "interference": "interference",
@@ -49,8 +51,9 @@ ASKED = {
 }
 
 
-def test_every_analysis_has_a_verb_and_every_verb_answers(run: Run) -> None:
-    assert sorted(ASKED.values()) == sorted(registry.analyses())
+def test_every_analysis_has_a_verb_or_a_comparison_that_asks_it_and_every_verb_answers(run: Run) -> None:
+    compared = {name for name, _ in compare.questions()} | set(scaling.QUESTIONS)
+    assert {*ASKED.values(), *compared} == set(registry.analyses())
     for verb, analysis in ASKED.items():
         result = getattr(tv, verb)(run)
         assert result.analysis.name == analysis

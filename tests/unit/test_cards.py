@@ -60,7 +60,7 @@ def test_a_change_against_the_baseline_says_whether_it_is_better() -> None:
     found = _by_label(cards(FIGURES, before))
     changes = {label: (card.change.text, card.change.trend) for label, card in found.items() if card.change}
     assert changes == {
-        "step time": ("-20.0 %", "better"),
+        "step time": ("−20.0 %", "better"),
         "exposed communication": ("+10.0 points", "worse"),
         "overlap": ("+0.0 points", "same"),
         "all-to-all": ("+50.0 %", "worse"),

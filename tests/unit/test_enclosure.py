@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceview.enclosure import enclosing
+from traceview.enclosure import enclosed, enclosing
 
 RANGES = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)), max_size=12
@@ -44,3 +44,18 @@ def test_a_process_has_the_ranges_of_all_its_threads() -> None:
     ranges, instants = frames([(1, 10, 0, 100)], [(1, 99, 50), (2, 10, 50)])
     assert enclosing(ranges, instants, on=("pid", "tid")).to_list() == [None, None]
     assert enclosing(ranges, instants, on=("pid",)).to_list() == [0, None]
+
+
+@given(RANGES, INSTANTS)
+def test_a_range_holds_the_instants_of_its_thread_from_its_start_up_to_its_end(
+    ranges: list[tuple[int, ...]], instants: list[tuple[int | None, ...]]
+) -> None:
+    found = enclosed(*frames(ranges, instants), on=("pid", "tid"))
+    rows, pair = found.rows(found.first, found.stop)
+    for number, (pid, tid, start, length) in enumerate(ranges):
+        held = [
+            row
+            for row, instant in enumerate(instants)
+            if instant[:2] == (pid, tid) and instant[2] is not None and start <= instant[2] < start + length
+        ]
+        assert sorted(rows[pair == number].tolist()) == held

@@ -11,6 +11,7 @@ import pytest
 
 from traceview import registry
 from traceview.analyzers import alltoall, breakdown, experts, ledger, overlap, stragglers, traffic
+from traceview.recipe import Recipe
 from traceview.reports import coverage, section
 from traceview.reports.about import About
 from traceview.reports.coverage import Coverage
@@ -44,7 +45,9 @@ def _inventory() -> Inventory:
         }
     )
     unmatched = pl.DataFrame({"name": ["mystery"], "op_count": [1], "dur_ns": [MS]})
-    return Inventory(ABOUT, INVENTORY.empty(), groups, GAPS.empty(), (), Coverage(classes, unmatched))
+    return Inventory(
+        ABOUT, INVENTORY.empty(), groups, GAPS.empty(), (), Recipe(), Coverage(classes, unmatched)
+    )
 
 
 def _answers(frames: dict[section.Question, pl.DataFrame]) -> Answers:

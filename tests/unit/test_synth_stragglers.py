@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from traceview.synth import PRESETS, Straggler, Workload, simulate, truth
+from traceview.errors import UsageError
+from traceview.synth import PRESETS, Regression, Straggler, Workload, simulate, truth
 
 if TYPE_CHECKING:
     from traceview.synth import Timeline
@@ -106,3 +107,32 @@ def test_the_presets_blame_the_rank_they_slow_down(name: str, rank: int) -> None
     known = truth(simulate(PRESETS[f"ep8-straggler-{name}"]), {})
     blamed = [instance["last_arriver"] for instance in known["collectives"] if instance["role"]]
     assert blamed.count(rank) > len(blamed) / 2
+
+
+def _busy(timeline: Timeline, category: str, phase: str) -> int:
+    """Summed durations of the kernels of one category and phase, over ranks."""
+    rows = [
+        row
+        for row, op in enumerate(timeline.ops)
+        if (op.kernel.category, op.scope.phase) == (category, phase)
+    ]
+    return int((timeline.op_end_ns[rows] - timeline.op_start_ns[rows]).sum())
+
+
+def test_a_regression_slows_one_category_in_one_phase_on_every_rank_and_nothing_else() -> None:
+    slow = replace(CALM, regressions=(Regression("grouped_gemm", 1.5, "backward"),))
+    before, after = simulate(CALM), simulate(slow)
+    kinds = {(op.kernel.category, op.scope.phase) for op in before.ops if op.exchange is None}
+    changed = {
+        kind: _busy(after, kind[0], kind[1] or "") / _busy(before, kind[0], kind[1] or "")
+        for kind in kinds
+        if kind[1] and _busy(before, kind[0], kind[1])
+    }
+    assert changed.pop(("grouped_gemm", "backward")) == pytest.approx(1.5, rel=1e-3)
+    assert set(changed.values()) == {1.0}
+
+
+@pytest.mark.parametrize("slow", [Regression("no_such_category", 2.0), Regression("gemm", 0.0)])
+def test_a_regression_that_means_nothing_is_refused(slow: Regression) -> None:
+    with pytest.raises(UsageError, match="a regression's"):
+        replace(CALM, regressions=(slow,))

@@ -89,3 +89,21 @@ def test_joined_numbers_spell_the_same_set(values: set[int]) -> None:
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", units.numbers(list(values))):
         spelled |= set(range(int(first), int(last or first) + 1))
     assert spelled == values
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "signed", "text"),
+    [
+        (1234.567, 2, False, "1,234.57"),
+        (1.2, 3, True, "+1.200"),
+        (-0.0042, 3, True, "-0.004"),
+        (-0.0004, 3, True, "0.000"),  # no sign for what rounds to nothing
+        (0.0, 0, True, "0"),
+        (None, 2, True, "–"),
+        (math.inf, 2, False, "–"),
+    ],
+)
+def test_a_fixed_number_has_the_decimals_of_its_column(
+    value: float | None, decimals: int, *, signed: bool, text: str
+) -> None:
+    assert units.fixed(value, decimals, signed=signed) == text

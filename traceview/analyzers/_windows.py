@@ -29,7 +29,7 @@ def windows(trace: Trace, options: Options) -> pl.DataFrame:
     whole = ops.group_by("rank", "device").agg(
         ts_ns=pl.col("ts_ns").min(), dur_ns=end - pl.col("ts_ns").min()
     )
-    steps = _chosen(trace, options)
+    steps = chosen_steps(trace, options)
     if not len(steps):
         chosen = whole.with_columns(step=pl.lit(None, pl.Int64))
     else:
@@ -37,7 +37,12 @@ def windows(trace: Trace, options: Options) -> pl.DataFrame:
     return chosen.select(WINDOW_COLUMNS).sort("device", "ts_ns")
 
 
-def _chosen(trace: Trace, options: Options) -> pl.DataFrame:
+def chosen_steps(trace: Trace, options: Options) -> pl.DataFrame:
+    """The rows of `steps` that ``options`` ask for; none stands for the whole device window.
+
+    Raises:
+        AnalysisError: A step range was asked for and the trace has none of those steps.
+    """
     steps = trace.table("steps")
     if options.steps == "all":
         return steps.clear()

@@ -1,4 +1,4 @@
-"""Conditions for continuous integration: ``--fail-on 'exposed_comm_ratio>0.2'``."""
+"""Conditions for continuous integration: ``--fail-on`` what must not hold, ``--gate`` what must."""
 
 from __future__ import annotations
 
@@ -43,16 +43,21 @@ class Condition:
         match = _CONDITION.fullmatch(text)
         return cls(text.strip(), match[1], match[2], float(match[3])) if match else None
 
-    def check(self, table: Table) -> None:
+    def check(self, table: Table, option: str = "--fail-on") -> None:
         """Makes sure the condition can be tested on ``table``.
 
         Raises:
-            UsageError: It has no such column of numbers.
+            UsageError: It has no such column of numbers; ``option`` is the one that asked for it.
         """
         numeric = [name for name, column in table.columns.items() if column.dtype.is_numeric()]
         if self.column not in numeric:
-            message = f"--fail-on: '{self.column}' is no column to test; there are: {', '.join(numeric)}."
+            message = f"{option}: '{self.column}' is no column to test; there are: {', '.join(numeric)}."
             raise UsageError(message)
+
+    def unmet(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Rows in which the condition does not hold; of an unknown value nobody can say that it does."""
+        value = frame[self.column]
+        return frame.filter(~_OPERATORS[self.operator](value, self.threshold) | value.is_null())
 
     def offending(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Rows in which the condition holds; unknown values never do."""

@@ -75,9 +75,9 @@ def _ranks(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
     return frozenset(ranks)
 
 
-def steps(_ctx: click.Context, _param: click.Parameter, value: str) -> str | range:
-    """``auto``, ``all``, one step, or the half-open range ``5:10``."""
-    if value in {"auto", "all"}:
+def as_steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | range | None:
+    """``auto``, ``all``, one step, or the half-open range ``5:10``; None where nothing was given."""
+    if value is None or value in {"auto", "all"}:
         return value
     if not (match := re.fullmatch(r"(\d{1,18})(?::(\d{1,18}))?", value)):
         message = f"'{value}' is none of auto, all, a step, or a range such as 5:10."
@@ -103,7 +103,7 @@ def _conditions(
     return tuple(conditions)
 
 
-def _split(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+def as_names(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     """``--by a,b --by c`` as ``(a, b, c)``, each once."""
     return tuple(dict.fromkeys(name.strip() for text in value for name in text.split(",") if name.strip()))
 
@@ -114,8 +114,7 @@ def _remember_debug(ctx: click.Context, _param: click.Parameter, value: bool) ->
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
-READING = (
-    click.argument("places", metavar="TRACE...", nargs=-1, required=True),
+LOADING = (
     click.option("--ranks", callback=_ranks, metavar="0-7,12", help="Only these ranks."),
     click.option(
         "--rules",
@@ -135,22 +134,41 @@ READING = (
     click.option("--allow-partial", is_flag=True, help="Exit 0 even if some traces were skipped."),
     click.option("--no-progress", "progress", flag_value=False, default=True, help="Never show progress."),
 )
+"""How traces are read."""
+
+READING = (click.argument("places", metavar="TRACE...", nargs=-1, required=True), *LOADING)
 """Options of commands that read traces."""
 
-ASKING = (
-    click.option("--steps", callback=steps, default="auto", metavar="auto|all|5:10", help=STEPS_HELP),
+_STEPS = click.option("--steps", callback=as_steps, default="auto", metavar="auto|all|5:10", help=STEPS_HELP)
+_BY = click.option(
+    "--by", multiple=True, callback=as_names, metavar="A,B", help="Grain of the result, e.g. rank,step."
+)
+_FAIL_ON = click.option(
+    "--fail-on",
+    callback=_conditions,
+    multiple=True,
+    metavar="'COLUMN>NUMBER'",
+    help="Exit 1 if this holds in any row, e.g. 'exposed_comm_ratio>0.2'.",
+)
+ASKING = (_STEPS, _BY, _FAIL_ON)
+"""Options of commands that analyse."""
+
+CHECKING = (_STEPS, _FAIL_ON)
+"""The same of commands whose result has one grain."""
+
+SELECTING = (_STEPS,)
+"""What is looked at."""
+
+GATING = (
     click.option(
-        "--by", multiple=True, callback=_split, metavar="A,B", help="Grain of the result, e.g. rank,step."
-    ),
-    click.option(
-        "--fail-on",
+        "--gate",
         callback=_conditions,
         multiple=True,
-        metavar="'COLUMN>NUMBER'",
-        help="Exit 1 if this holds in any row, e.g. 'exposed_comm_ratio>0.2'.",
+        metavar="'COLUMN<=NUMBER'",
+        help="Exit 1 unless this holds, e.g. 'delta_step_ratio<=0.02'; unknown is no pass.",
     ),
 )
-"""Options of commands that analyse."""
+"""Conditions of commands that compare runs."""
 
 OUTPUT = (
     click.option(

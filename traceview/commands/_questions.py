@@ -47,4 +47,3 @@ def check_grains(by: Sequence[str], known: Collection[str]) -> None:
         choice = ", ".join(dict.fromkeys(known))
         message = f"--by: cannot show by {', '.join(unknown)}; choose from: {choice}."
         raise UsageError(message)
-

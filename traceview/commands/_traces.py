@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from traceview.commands._gate import Condition
     from traceview.commands._options import Request
     from traceview.run import Run
 
@@ -42,6 +43,21 @@ def load(request: Request) -> list[Run]:
     return _distinct(runs)
 
 
+def load_pair(request: Request) -> tuple[Run, Run]:
+    """The runs at the two places asked for, told apart by name.
+
+    Raises:
+        UsageError: Several runs lie at one of them.
+    """
+    from traceview import api
+
+    before, after = (api.only_run(load(replace(request, places=(place,)))) for place in request.places)
+    if (before.name, _folder(before)) == (after.name, _folder(after)):  # parts of one run
+        return replace(before, name=f"{before.name} (A)"), replace(after, name=f"{after.name} (B)")
+    before, after = _distinct([before, after])
+    return before, after
+
+
 def tagged(frames: Sequence[pl.DataFrame], runs: Sequence[Run]) -> pl.DataFrame:
     """One frame per run as one frame, whose first column names the run."""
     import polars as pl
@@ -56,14 +72,47 @@ def diagnostics(runs: Sequence[Run]) -> pl.DataFrame:
     return tagged([run.diagnostics for run in runs], runs)
 
 
-def leave(request: Request, runs: Sequence[Run], result: pl.DataFrame) -> None:
-    """Says on stderr what the exit code stands for, and leaves with it; a failed condition comes first."""
-    holding = _report_conditions(request, result)
+def leave(
+    request: Request,
+    runs: Sequence[Run],
+    result: pl.DataFrame | None = None,
+    *,
+    gate: Sequence[Condition] = (),
+) -> None:
+    """Says on stderr what the exit code stands for, and leaves with it; a failed condition comes first.
+
+    Args:
+        request: What the user asked for.
+        runs: The runs that were read.
+        result: The table its conditions are about; None for commands that take none.
+        gate: Conditions that have to hold in every row of it.
+    """
+    holding = False
+    if result is not None:
+        holding = _report_conditions(request, result)
+        holding = _report_gate(gate, result) or holding
     skipped = _report_skipped(request, runs)
     if holding:
         raise click.exceptions.Exit(CONDITION_HOLDS)
     if skipped and not request.allow_partial:
         raise click.exceptions.Exit(SOME_SKIPPED)
+
+
+def only(runs: Sequence[Run]) -> Run:
+    """The one run there is.
+
+    Raises:
+        UsageError: There are several.
+    """
+    from traceview.errors import UsageError
+    from traceview.reports.printable import printable
+
+    if len(runs) > 1:
+        names = ", ".join(f"'{run.name}'" for run in runs[:8])
+        message = f"this is about one run, and here are {len(runs)}: {printable(names)}."
+        message += "\nHint: pass one of them."
+        raise UsageError(message)
+    return runs[0]
 
 
 def _distinct(runs: list[Run]) -> list[Run]:
@@ -96,6 +145,17 @@ def _report_conditions(request: Request, result: pl.DataFrame) -> bool:
         if len(offending) > SHOWN_ROWS:
             click.echo(f"fail-on {condition.text}: and {len(offending) - SHOWN_ROWS} more rows", err=True)
     return holding
+
+
+def _report_gate(gate: Sequence[Condition], result: pl.DataFrame) -> bool:
+    """Prints the conditions that do not hold; whether there is one."""
+    failing = False
+    for condition in gate:
+        for value in condition.unmet(result)[condition.column].head(SHOWN_ROWS):
+            failing = True
+            found = "is unknown" if value is None else f"= {value:.6g}"
+            click.echo(f"gate {condition.text}: {condition.column} {found}", err=True)
+    return failing
 
 
 def _is_measure(column: str) -> bool:

@@ -2,10 +2,12 @@
 
 One row per axis, collective and role, or per grain of --by. "Exposed alone" is exposed time in which
 nothing else communicates; moments shared by several kinds are the row "several", so the column adds up.
+--compat nsys adds what Nsight Systems' recipe says about the same kernels, which counts pairs.
 """
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +17,8 @@ from traceview.commands import _options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import polars as pl
+
     from traceview.commands._options import Request
     from traceview.reports.layout import Block
     from traceview.run import Run
@@ -23,12 +27,18 @@ EXAMPLES = """\b
 Examples:
   traceview overlap traces/ep64/ --by rank,axis
   traceview overlap traces/ep64/ -f json --fail-on 'overlap_ratio<0.8'
+  traceview overlap report.sqlite --compat nsys
 """
 
 
 @click.command(help=__doc__, epilog=EXAMPLES)
+@click.option(
+    "--compat",
+    type=click.Choice(["nsys"]),
+    help="Add the figures of another tool: the recipe nccl_gpu_overlap_trace of Nsight Systems.",
+)
 @_options.request(_options.READING, _options.ASKING, _options.OUTPUT, _options.REPORTING)
-def overlap(request: Request) -> None:
+def overlap(request: Request, *, compat: str | None) -> None:
     """See the module's docstring."""
     from traceview import api
     from traceview.analyzers.overlap import ANALYSIS
@@ -41,11 +51,15 @@ def overlap(request: Request) -> None:
     runs = _traces.load(request)
     by = _questions.overlap_grain(request)
     rows = _traces.tagged([api.overlap(run, by=by, steps=request.steps).frame for run in runs], runs)
+    pairs = [
+        api.analyze(run, "nsys_overlap", by=_rank_grain(request), steps=request.steps).frame
+        for run in (runs if compat else ())
+    ]
     answer = _output.Answer(
         command="overlap",
-        blocks=lambda: _blocks(runs, request),
+        blocks=lambda: _blocks(runs, pairs, request),
         main=rows,
-        tables={"rows": rows},
+        tables={"rows": rows} | ({"nsys_overlap": _traces.tagged(pairs, runs)} if compat else {}),
         runs=[About.of(run).as_dict() for run in runs],
         diagnostics=_traces.diagnostics(runs),
     )
@@ -53,9 +67,17 @@ def overlap(request: Request) -> None:
     _traces.leave(request, runs, rows)
 
 
-def _blocks(runs: Sequence[Run], request: Request) -> list[Block]:
-    from traceview.commands._questions import summarized
-    from traceview.reports import text
+def _rank_grain(request: Request) -> tuple[str, ...]:
+    """The part of ``--by`` that the recipe's figures have."""
+    return tuple(grain for grain in request.by if grain == "rank")
 
-    found = [summarized(run, request) for run in runs]
-    return [block for one in found for block in text.overlap(one, every_notice=request.verbosity > 0)]
+
+def _blocks(runs: Sequence[Run], pairs: Sequence[pl.DataFrame], request: Request) -> list[Block]:
+    from traceview.commands._questions import summarized
+    from traceview.reports import nsys_overlap, text
+
+    blocks: list[Block] = []
+    for run, recipe in zip_longest(runs, pairs):
+        *page, verdict = text.overlap(summarized(run, request), every_notice=request.verbosity > 0)
+        blocks += [*page, *([] if recipe is None else nsys_overlap.blocks(recipe)), verdict]
+    return blocks

@@ -14,8 +14,6 @@ import click
 from traceview.commands import _options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from traceview.commands._options import Request
     from traceview.run import Run
 
@@ -40,7 +38,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--json", "numbers", type=_FILE, metavar="FILE", help="Write all numbers to this file, as JSON."
 )
 @click.option(
-    "--steps", callback=_options.steps, default="auto", metavar="auto|all|5:10", help=_options.STEPS_HELP
+    "--steps", callback=_options.as_steps, default="auto", metavar="auto|all|5:10", help=_options.STEPS_HELP
 )
 @_options.request(_options.READING, _options.REPORTING)
 def report(  # noqa: PLR0913 - one argument per option
@@ -57,7 +55,7 @@ def report(  # noqa: PLR0913 - one argument per option
     from traceview.commands import _traces
 
     runs = _traces.load(request)
-    run = _only(runs)
+    run = _traces.only(runs)
     before = None if baseline is None else _baseline(request, baseline)
     composed = api.compose(run, baseline=before, title=title, steps=request.steps)
     _write(composed.html(compact=compact), page, request)
@@ -71,24 +69,7 @@ def _baseline(request: Request, place: str) -> Run:
 
     from traceview.commands import _traces
 
-    return _only(_traces.load(replace(request, places=(place,))))
-
-
-def _only(runs: Sequence[Run]) -> Run:
-    """The one run there is.
-
-    Raises:
-        UsageError: There are several.
-    """
-    from traceview.errors import UsageError
-    from traceview.reports.printable import printable
-
-    if len(runs) > 1:
-        names = ", ".join(f"'{run.name}'" for run in runs[:8])
-        message = f"a report is about one run, and here are {len(runs)}: {printable(names)}."
-        message += "\nHint: pass one of them."
-        raise UsageError(message)
-    return runs[0]
+    return _traces.only(_traces.load(replace(request, places=(place,))))
 
 
 def _write(text: str, path: Path, request: Request) -> None:

@@ -30,7 +30,7 @@ from traceview.synth.presets import PRESETS
 from traceview.synth.simulate import simulate
 from traceview.synth.timeline import Timeline
 from traceview.synth.truth import arrays, truth
-from traceview.synth.workload import Capture, Clock, LateStart, Straggler, Workload
+from traceview.synth.workload import Capture, Clock, LateStart, Regression, Straggler, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,6 +41,7 @@ __all__ = [
     "Capture",
     "Clock",
     "LateStart",
+    "Regression",
     "Straggler",
     "Timeline",
     "Workload",
@@ -127,9 +128,9 @@ def write(
     directory.mkdir(parents=True, exist_ok=True)
     compress = compress and chosen not in _DIRECTORIES
     suffix = _SUFFIXES[chosen] + (".gz" if compress else "")
-    ranks = [rank for rank in range(plan.ranks) if rank not in plan.capture.missing_ranks]
+    ranks = [rank for rank in plan.recorded if rank not in plan.capture.missing_ranks]
     paths = {rank: directory / f"rank{rank}_trace{suffix}" for rank in ranks}
-    level = 1 if plan.compact else 9
+    level = 1 if plan.has_vast_truth else 9
     for done, (rank, path) in enumerate(paths.items(), start=1):
         content = WRITERS[chosen](timeline, rank)
         if isinstance(content, dict):
@@ -143,10 +144,10 @@ def write(
 
 
 def _write_truth(timeline: Timeline, directory: Path, paths: Mapping[int, Path]) -> list[Path]:
-    """``truth.json``, and for a compact run the arrays it speaks of."""
+    """``truth.json``, and where it is vast the arrays it speaks of."""
     known = truth(timeline, {rank: path.name for rank, path in paths.items()})
     _replace(directory / "truth.json", json.dumps(known, separators=(",", ":")).encode())
-    if not timeline.workload.compact:
+    if not timeline.workload.has_vast_truth:
         return [directory / "truth.json"]
     packed = io.BytesIO()
     np.savez_compressed(packed, allow_pickle=False, **arrays(timeline))

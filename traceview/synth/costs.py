@@ -38,7 +38,7 @@ def memory_ns(elements: NDArray[np.int64] | int, passes: int) -> NDArray[np.floa
 
 
 def transfer_ns(
-    group: Group, moved_bytes: NDArray[np.int64], slowdown: NDArray[np.float64]
+    group: Group, moved_bytes: NDArray[np.int64], slowdown: NDArray[np.float64], *, hop_ns: int = 0
 ) -> NDArray[np.int64]:
     """Time each set of ``group`` needs once all its ranks are there, handed to its ranks.
 
@@ -46,6 +46,7 @@ def transfer_ns(
         group: Those who communicate.
         moved_bytes: Bytes each rank sends or receives off-rank, whichever is more, shape (ranks,).
         slowdown: Factor by which each rank's link is slow, shape (ranks,).
+        hop_ns: Latency that each further member adds, for what goes around a ring.
 
     Returns:
         Shape (ranks,): the busiest rank of a set decides for all of it, and so does the slowest link.
@@ -54,7 +55,8 @@ def transfer_ns(
     slowest = slowdown[group.members].max(axis=1)
     rate = np.where(group.crosses_hosts, SCALE_OUT_BYTES_PER_NS, SCALE_UP_BYTES_PER_NS)
     latency = np.where(group.crosses_hosts, SCALE_OUT_LATENCY_NS, SCALE_UP_LATENCY_NS)
-    return group.spread(np.rint((latency + np.rint(busiest / rate)) * slowest).astype(np.int64))
+    hops = hop_ns * (group.size - 1)
+    return group.spread(np.rint((latency + hops + np.rint(busiest / rate)) * slowest).astype(np.int64))
 
 
 def copy_ns(size: NDArray[np.int64], slowdown: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -15,8 +15,10 @@ import numpy as np
 
 from traceview.synth.costs import KERNEL_FLOOR_NS, copy_ns, transfer_ns
 from traceview.synth.host import EVENT_CALL_NS, Host, Replay
+from traceview.synth.pace import regression
 from traceview.synth.rocm import ported
 from traceview.synth.timeline import DeviceOp, Exchange
+from traceview.synth.traffic import RINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,6 +106,7 @@ class Machine(Host):
             The device op. In a compact run a small kernel becomes part of the next one, and the op launched
             before it comes back.
         """
+        duration_ns = duration_ns * regression(self._workload, kernel.category, self.scope.phase)
         if self._workload.compact and kernel.category in _FUSED_WHEN_COMPACT and self._record.ops:
             self._fused_ns = self._fused_ns + duration_ns
             self._fused_after.extend(after)
@@ -132,7 +135,9 @@ class Machine(Host):
         meeting, traffic = message.meeting, message.traffic
         issue = self._issue(kernel, stream, after)
         links = self._slowdown("slow_link", meeting.axis)
-        transfer = transfer_ns(meeting, np.maximum(traffic.sent_bytes, traffic.received_bytes), links)
+        hop_ns = self._workload.ring_hop_ns if traffic.collective in RINGS else 0
+        busiest = np.maximum(traffic.sent_bytes, traffic.received_bytes)
+        transfer = transfer_ns(meeting, busiest, links, hop_ns=hop_ns)
         end = meeting.spread(issue.start[meeting.members].max(axis=1)) + transfer
         op = self._run(self._op(kernel, stream, issue, exchange=self.next_exchange), issue.start, end)
         self._add_exchange(range(op, op + 1), message, transfer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +31,16 @@ def slowdown(
         if straggler.axis is None or straggler.axis == axis:
             factor[straggler.rank] *= straggler.factor
     return factor
+
+
+def regression(workload: Workload, category: str, phase: str | None) -> float:
+    """Factor by which kernels of ``category`` are slow in ``phase``, on all ranks."""
+    found = (
+        slow.factor
+        for slow in workload.regressions
+        if slow.category == category and slow.phase in (None, phase)
+    )
+    return prod(found)
 
 
 def launch_delay_ns(workload: Workload, step: int | None) -> NDArray[np.int64]:

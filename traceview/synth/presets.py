@@ -31,6 +31,17 @@ _EP64 = replace(
     ),
 )
 
+_SCALED = replace(
+    _EP8,
+    steps=6,
+    experts=16,
+    gather_parameters=False,
+    ring_hop_ns=100,
+    compact=True,
+    capture=Capture(recorded_ranks=tuple(range(8))),
+)
+"""One host of a large job; rings and the waiting for the slowest rank grow with the job."""
+
 
 def _slow(*stragglers: Straggler) -> Workload:
     """The plain workload with stragglers, and its experts balanced so that nothing else makes ranks late."""
@@ -96,5 +107,9 @@ PRESETS: dict[str, Workload] = {
         compact=True,
         clocks=tuple(_EP64.clocks[host % 8] for host in range(128)),
     ),
+    # a larger job routes a little less evenly, so that its ranks wait longer for each other
+    "scaling-256": replace(_SCALED, ranks=256),
+    "scaling-512": replace(_SCALED, ranks=512, expert_imbalance=0.302),
+    "scaling-1024": replace(_SCALED, ranks=1024, expert_imbalance=0.305),
 }
 """Presets by name."""

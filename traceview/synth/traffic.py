@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 ITEM_BYTES = {"BFloat16": 2, "Float": 4, "Float8_e4m3fn": 1, "Byte": 1}
 """Bytes per element, by PyTorch's name of the type."""
 
+RINGS = ("all_gather", "reduce_scatter", "all_reduce")
+"""Collectives that go around a ring of all members."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:

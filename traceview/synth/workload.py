@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from traceview.errors import UsageError
+from traceview.schema import COMPUTE_CATEGORIES
 
 Transport = Literal["nccl", "copy_engine", "deepep", "deepep_low_latency", "hybridep"]
 Platform = Literal["cuda", "rocm"]
@@ -71,6 +72,21 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True)
+class Regression:
+    """Kernels of one category that take longer on every rank: what a bad kernel or a new library does.
+
+    Attributes:
+        category: Category of the kernels, in traceview's taxonomy.
+        factor: 1 changes nothing, 1.03 makes them 3 % slower.
+        phase: Phase in which they are slower; None for all.
+    """
+
+    category: str
+    factor: float
+    phase: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Clock:
     """How a host's clock reads: ``stamp = true time * (1 + drift) + offset``."""
 
@@ -98,6 +114,8 @@ class Capture:
     Attributes:
         late_starts: Ranks whose file begins late.
         missing_ranks: Ranks without a file.
+        recorded_ranks: Ranks whose profiler was on; None for all. Of a large job the files, and the truth,
+            describe only these.
         dropped_share: Share of the device rows that a file lacks, drawn from the seed.
         metadata: PyTorch records what its communication calls are and move; where it does not, only the
             annotations around them tell.
@@ -108,6 +126,7 @@ class Capture:
 
     late_starts: tuple[LateStart, ...] = ()
     missing_ranks: tuple[int, ...] = ()
+    recorded_ranks: tuple[int, ...] | None = None
     dropped_share: float = 0.0
     metadata: bool = True
     sequence_numbers: bool = True
@@ -154,8 +173,10 @@ class Workload:
         gather_parameters: All-gather the updated parameters after the optimizer (ZeRO).
         expert_imbalance: Standard deviation of the experts' log popularity; 0 forces balance.
         jitter: Relative standard deviation of kernel and host times.
+        ring_hop_ns: Latency that each further member adds to an all-gather, reduce-scatter or all-reduce.
         start_skew_ns: Each rank begins at a uniform random time up to this late.
         stragglers: Ranks slower than their peers.
+        regressions: Kernels slower than they should be, on all ranks.
         clocks: One clock per host, or one for all.
         capture: What the profilers record.
         compact: Fuse small kernels into their neighbours and write no host operators: for very many ranks.
@@ -191,8 +212,10 @@ class Workload:
     gather_parameters: bool = True
     expert_imbalance: float = 0.3
     jitter: float = 0.02
+    ring_hop_ns: int = 0
     start_skew_ns: int = 200_000
     stragglers: tuple[Straggler, ...] = ()
+    regressions: tuple[Regression, ...] = ()
     clocks: tuple[Clock, ...] = (Clock(),)
     capture: Capture = Capture()
     compact: bool = False
@@ -211,7 +234,8 @@ class Workload:
         _require(self.overlap != "1f1b" or self.microbatches > 1, "overlap 1f1b needs two microbatches")
         _require(self.overlap != "1f1b" or self.pipeline_parallel == 1, "overlap 1f1b needs a single stage")
         _require(len(self.clocks) in (1, self.hosts), f"clocks needs 1 or {self.hosts} entries, one per host")
-        _require(min(self.jitter, self.expert_imbalance, self.start_skew_ns) >= 0, "spreads are not negative")
+        spreads = (self.jitter, self.expert_imbalance, self.start_skew_ns, self.ring_hop_ns)
+        _require(min(spreads) >= 0, "spreads and latencies are not negative")
 
     def _check_grids(self) -> None:
         stages, shards = self.pipeline_parallel, self.tensor_parallel * self.context_parallel
@@ -228,15 +252,19 @@ class Workload:
         capture = self.capture
         named = [straggler.rank for straggler in self.stragglers]
         named += [late.rank for late in capture.late_starts] + list(capture.missing_ranks)
+        named += list(capture.recorded_ranks or ())
         for rank in named:
             _require(0 <= rank < self.ranks, f"rank {rank} does not exist")
         for straggler in self.stragglers:
             _require(straggler.cause in get_args(Cause), f"a straggler's cause is one of {get_args(Cause)}")
             _require(straggler.factor > 0, "a straggler's factor must be positive")
             _require(straggler.extra_ns >= 0, "a straggler's extra_ns is not negative")
+        for regression in self.regressions:
+            _require(regression.category in COMPUTE_CATEGORIES, "a regression's category is one of compute")
+            _require(regression.factor > 0, "a regression's factor must be positive")
         for late in capture.late_starts:
             _require(0 <= late.steps < self.steps, "a late start misses some of the steps, not all")
-        _require(len(set(capture.missing_ranks)) < self.ranks, "some rank must have a file")
+        _require(set(self.recorded) > set(capture.missing_ranks), "some rank must have a file")
         _require(0 <= capture.dropped_share < 1, "dropped_share is a share below 1")
         _require(capture.graph_trace in get_args(GraphTrace), f"graph_trace is one of {get_args(GraphTrace)}")
         _require(0 <= capture.gpu_metrics_hz <= 200_000, "gpu_metrics_hz lies between 0 and 200000")
@@ -245,6 +273,23 @@ class Workload:
     def hosts(self) -> int:
         """Number of hosts; the last may be partly filled."""
         return -(-self.ranks // self.ranks_per_host)
+
+    @property
+    def recorded(self) -> tuple[int, ...]:
+        """Ranks whose profiler was on, ascending."""
+        chosen = self.capture.recorded_ranks
+        return tuple(range(self.ranks)) if chosen is None else tuple(sorted(set(chosen)))
+
+    @property
+    def has_vast_truth(self) -> bool:
+        """Whether so many ranks record so much that its truth is better kept as arrays than as text."""
+        return self.compact and self.capture.recorded_ranks is None
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of the global batch: every data-parallel replica works through its own microbatches."""
+        replicas = self.ranks // (self.tensor_parallel * self.context_parallel * self.pipeline_parallel)
+        return replicas * self.microbatches * self.tokens
 
     @property
     def own_tokens(self) -> int:
