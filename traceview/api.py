@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from traceview.comparisons.scaling import Scaling
     from traceview.contracts import Parser
     from traceview.inputs import Candidate
+    from traceview.reports.explain import Explanation
     from traceview.reports.report import Report
     from traceview.reports.summary import Summary
     from traceview.reports.timeline import Timeline
@@ -207,6 +208,17 @@ def findings(run: Run, *, steps: Steps = "auto") -> pl.DataFrame:
     from traceview.reports.findings import table  # noqa: PLC0415 - only this question needs it
 
     return table(list(summary(run, steps=steps).findings))
+
+
+def explain(metric: str) -> Explanation:
+    """What ``metric`` means: a column of any result, or what people call it (``"mfu"``, ``"busbw"``).
+
+    Raises:
+        UsageError: There is no such column; the message has the nearest names.
+    """
+    from traceview.reports import explain as explanations  # noqa: PLC0415 - only this question needs it
+
+    return explanations.explain(metric)
 
 
 def breakdown(run: Run, *, by: Sequence[str] = ("rank",), steps: Steps = "auto") -> Result:
