@@ -76,7 +76,7 @@ _GROUPS = Table(
 def tables() -> dict[str, Mapping[str, Table]]:
     """The tables of every command that gives JSON: by command, then by key."""
     known = {name: analysis.result for name, analysis in registry.analyses().items()}
-    single = {name: {"rows": table} for name, table in known.items()}
+    single: dict[str, Mapping[str, Table]] = {name: {"rows": table} for name, table in known.items()}
     totals, changes, kernels, configuration = compare.TABLES
     sizes, losses, axes = scaling.TABLES
     return single | {

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         scaling,
         stragglers,
         summary,
+        timeline,
         traffic,
     )
     from traceview.errors import TraceViewError
@@ -91,6 +92,7 @@ __all__ = [
     "scaling",
     "stragglers",
     "summary",
+    "timeline",
     "traffic",
 ]
 

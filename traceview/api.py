@@ -97,7 +97,8 @@ def only_run(found: Sequence[Run]) -> Run:
     if len(found) > 1:
         names = ", ".join(f"'{run.name}' ({len(run.ranks)} ranks)" for run in found[:8])
         message = (
-            f"several runs lie there, and they are never mixed: {names}.\nHint: pass one, or use load_runs."
+            f"several runs lie there, and they are never mixed: {names}."
+            "\nHint: pass one of them; in Python, load_runs returns them all."
         )
         raise UsageError(message)
     return found[0]

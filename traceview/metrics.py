@@ -9,6 +9,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,14 @@ class Metric:
 def metrics() -> tuple[Metric, ...]:
     """All metrics, in the order of the file."""
     text = (files("traceview.data") / "metrics.toml").read_text(encoding="utf-8")
-    return tuple(
-        Metric(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
-        for entry in tomllib.loads(text)["metric"]
-    )
+    return tuple(_metric(entry) for entry in tomllib.loads(text)["metric"])
+
+
+def _metric(entry: dict[str, Any]) -> Metric:
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
+    }
+    return Metric(**fields)
 
 
 @cache
