@@ -216,7 +216,9 @@ def _without_host(folder: Path, place: Path, *, name: str | None = None) -> Path
         document = json.loads(gzip.decompress(path.read_bytes()))
         document.pop("host_name", None)
         document |= {"host_name": name} if name else {}
-        document["deviceProperties"] = document["deviceProperties"][:1]
+        used = {event["args"]["device"] for event in document["traceEvents"] if event.get("cat") == "kernel"}
+        seen = [device for device in document["deviceProperties"] if device["id"] in used]
+        document["deviceProperties"] = seen
         (place / path.name).write_bytes(gzip.compress(json.dumps(document).encode()))
     return place
 
