@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from traceview import stages
+from traceview.errors import PluginError
 from traceview.reports import inventory, json_, summary
 from traceview.reports.cards import Card, Figures, cards
 from traceview.reports.findings import KIND, Evidence
@@ -66,7 +68,8 @@ class Report:
         """The page; ``compact`` halves its size, for browsers of 2023 and newer."""
         from traceview.reports import html  # noqa: PLC0415 - loads Bokeh
 
-        return html.render(self, compact=compact)
+        with stages.stage("render", "html"):
+            return html.render(self, compact=compact)
 
     def json(self) -> str:
         """All numbers of the report as one JSON object."""
@@ -104,7 +107,7 @@ def compose(
     whole = summarized(run, frames)
     answers = Answers(whole.about, whole.window, inventory.take(run), frames, run.traces)
     built = tuple(
-        (section, section.build(answers)) for section in sorted(sections, key=lambda section: section.order)
+        (section, _built(section, answers)) for section in sorted(sections, key=lambda section: section.order)
     )
     return Report(
         title=title or run.name,
@@ -115,6 +118,14 @@ def compose(
         diagnostics=run.diagnostics,
         baseline=baseline[0] if baseline else None,
     )
+
+
+def _built(section: Section, answers: Answers) -> SectionData:
+    """What ``section`` shows; a plugin's section that fails says so, and costs no other section."""
+    try:
+        return section.build(answers)
+    except PluginError as error:
+        return SectionData(reason=str(error))
 
 
 def figures(run: Run, frames: Mapping[Question, pl.DataFrame]) -> Figures:

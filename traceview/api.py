@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from traceview import inputs, jobs, recipe, registry, sink, store, utilization
+from traceview import inputs, jobs, recipe, registry, sink, stages, store, utilization
 from traceview import run as runs
-from traceview.classify import Classifier
 from traceview.comparisons import compare as comparison
 from traceview.comparisons import scaling as comparing
 from traceview.contracts import Analysis, Options
@@ -28,6 +27,7 @@ from traceview.errors import (
     UnknownFormatError,
     UsageError,
 )
+from traceview.plugins import Broken
 from traceview.prepare import prepare
 from traceview.result import Result
 from traceview.terms import Asked
@@ -36,13 +36,16 @@ from traceview.trace import diagnostic
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from traceview.classify import Classifier
     from traceview.comparisons.compare import Comparison
     from traceview.comparisons.scaling import Scaling
+    from traceview.contracts import Parser
     from traceview.inputs import Candidate
     from traceview.reports.report import Report
     from traceview.reports.summary import Summary
     from traceview.reports.timeline import Timeline
     from traceview.run import Run
+    from traceview.source import Source
     from traceview.trace import Trace
     from traceview.utilization import Utilization
 
@@ -113,7 +116,7 @@ def load_runs(
     traces = [trace for outcome in outcomes if not isinstance(outcome, TraceViewError) for trace in outcome]
     if not traces:
         raise _nothing_usable(listed, candidates, outcomes)
-    skipped = _skipped(candidates, outcomes)
+    skipped = [*_skipped(candidates, outcomes), *_left_out_plugins()]
     found = [_with_recipe(replace(run, notes=pl.concat([run.notes, *skipped]))) for run in runs.group(traces)]
     return [runs.only_ranks(run, ranks) for run in found] if ranks is not None else found
 
@@ -139,12 +142,15 @@ def analyze_all(
     for trace in run.traces:
         held = trace.held()
         for key, (analysis, options) in wanted.items():
-            partials[key].append(analysis.map(held, options))
+            with stages.stage("map", analysis.name):
+                partials[key].append(analysis.map(held, options))
     results = []
     for place, (key, (analysis, options)) in enumerate(zip(shared, asked, strict=True)):
         whole = pl.concat(partials[key])
         partials[key] = [whole] if key in shared[place + 1 :] else []  # let go of what is answered
-        results.append(Result(analysis.result.conform(analysis.reduce(whole, options)), analysis, options))
+        with stages.stage("reduce", analysis.name):
+            frame = analysis.result.conform(analysis.reduce(whole, options))
+        results.append(Result(frame, analysis, options))
     return results
 
 
@@ -489,6 +495,8 @@ def _answers(
 
 
 def _read_all(candidates: Sequence[Candidate], loading: Loading) -> list[list[Trace] | TraceViewError]:
+    registry.parsers()  # plugins that clash are one error, and not one for each file
+    registry.classifier()
     large = sum(candidate.source.size for candidate in candidates) > SPILL_BYTES
     cache = loading.cache or (store.default_folder() if large else None)
     workers = (loading.workers or jobs.default_workers()) if cache else 1
@@ -498,16 +506,28 @@ def _read_all(candidates: Sequence[Candidate], loading: Loading) -> list[list[Tr
 
 def _read(candidate: Candidate, *, rules: Path | None, cache: Path | None) -> list[Trace]:
     """The prepared traces of one file, from the cache if they are there."""
-    classifier = Classifier.with_user_rules(rules) if rules else Classifier.default()
+    classifier = registry.classifier(rules)
     source = candidate.source
-    parser = inputs.parser_for(source, registry.parsers())
+    with stages.stage("read"):
+        parser = inputs.parser_for(source, registry.parsers())
     if cache is None:
-        return [prepare(trace, classifier) for trace in parser.parse(source)]
+        return [_prepared(trace, classifier) for trace in _parsed(parser, source)]
     folder = cache / store.key(source.path, parser.name, parser.version, classifier.digest)
     if not store.is_whole(folder / "0"):
-        for number, trace in enumerate(parser.parse(source)):
-            store.write(prepare(trace, classifier), folder / str(number))
-    return [store.read(part) for part in sorted(folder.iterdir()) if store.is_whole(part)]
+        for number, trace in enumerate(_parsed(parser, source)):
+            store.write(_prepared(trace, classifier), folder / str(number))
+    with stages.stage("read", "cache"):
+        return [store.read(part) for part in sorted(folder.iterdir()) if store.is_whole(part)]
+
+
+def _parsed(parser: Parser, source: Source) -> list[Trace]:
+    with stages.stage("parse", parser.name):
+        return parser.parse(source)
+
+
+def _prepared(trace: Trace, classifier: Classifier) -> Trace:
+    with stages.stage("prepare"):
+        return prepare(trace, classifier)
 
 
 def _with_recipe(run: Run) -> Run:
@@ -530,6 +550,12 @@ def _nothing_usable(
     more = f"\n  and {len(reasons) - 5} more" if len(reasons) > 5 else ""
     where = ", ".join(map(str, places))
     return NoTraceError(f"no usable trace at '{where}' ({len(candidates)} files looked at):\n{shown}{more}")
+
+
+def _left_out_plugins() -> list[pl.DataFrame]:
+    """A warning for every plugin that cannot be used."""
+    broken = [found for found in registry.contributed() if isinstance(found, Broken)]
+    return [diagnostic("warning", "plugin.broken", str(found), count=1) for found in broken]
 
 
 def _skipped(

@@ -21,6 +21,7 @@ from typing import Any
 import click
 
 from traceview import __version__, commands
+from traceview.commands import _environment
 from traceview.errors import TraceViewError
 
 USAGE, BUG, INTERRUPTED = 2, 70, 130
@@ -107,3 +108,4 @@ def _help_line(name: str) -> str:
 @click.version_option(__version__, prog_name="traceview")
 def main() -> None:
     """Where a Mixture-of-Experts training step goes, from profiler traces alone."""
+    _environment.apply()
