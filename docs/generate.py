@@ -135,7 +135,8 @@ def _console_block(block: re.Match[str]) -> str:
     if done.exit_code and not block["status"]:
         message = f"traceview {block['arguments']} failed: {done.output}"
         raise RuntimeError(message)
-    lines = (f"{done.stderr}{done.exit_code}" if block["status"] else done.stdout).rstrip().splitlines()
+    left = f"{done.stderr}{done.exit_code}" if block["status"] else done.stdout.rstrip()
+    lines = left.splitlines()
     if block["end"]:
         count = int(block["count"])
         lines = lines[:count] if block["end"] == "head" else lines[-count:]

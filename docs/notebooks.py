@@ -43,13 +43,14 @@ def write_missing() -> None:
 
 def execute(script: Path) -> Path:
     """Runs a notebook; the file it is written to, output included."""
-    from nbclient import NotebookClient  # noqa: PLC0415 - building pages needs no kernel
+    from jupyter_client.manager import AsyncKernelManager  # noqa: PLC0415 - building pages needs no kernel
+    from nbclient import NotebookClient  # noqa: PLC0415 - likewise
 
     notebook = jupytext.read(script)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     NotebookClient(
         notebook,
-        kernel_name="python3",
+        km=AsyncKernelManager(kernel_name="python3", transport="ipc"),  # no port that others could reach
         timeout=PATIENCE_S,
         resources={"metadata": {"path": str(CHECKOUT)}},
     ).execute()

@@ -21,6 +21,12 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 GENERATOR = CHECKOUT / "docs" / "generate.py"
 GENERATED = ("docs/schema.md", "docs/cli.md", "README.md")
 PROSE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+GUIDES = sorted(
+    str(path.relative_to(CHECKOUT))
+    for path in (CHECKOUT / "docs").rglob("*.md")
+    if str(path.relative_to(CHECKOUT)) not in GENERATED
+)
+"""Pages of the site that people write."""
 LONGEST = {"README.md": 150, "ARCHITECTURE.md": 150, "CONTRIBUTING.md": 120}
 
 CONTEXT = click.Context(root_command)
@@ -100,16 +106,48 @@ def _code(page: str) -> str:
     return "\n".join(re.findall(r"```.*?```|`[^`]+`", _text(page), flags=re.DOTALL))
 
 
-@pytest.mark.parametrize("page", PROSE)
+@pytest.mark.parametrize("page", [*PROSE, *GUIDES])
 def test_a_page_uses_only_commands_that_exist(page: str) -> None:
     used = set(re.findall(r"(?<![\w/.=-])(?<!import )traceview ([a-z]+)\b", _code(page)))
     assert used - set(COMMANDS) == set()
 
 
-@pytest.mark.parametrize("page", PROSE)
+@pytest.mark.parametrize("page", [*PROSE, *GUIDES])
 def test_a_page_uses_only_functions_that_the_library_has(page: str) -> None:
     used = re.findall(r"\btv\.([A-Za-z_]+)", _code(page))
     assert [name for name in used if name not in traceview.__all__] == []
+
+
+@pytest.mark.parametrize("page", [*PROSE, *GUIDES])
+def test_a_page_gives_commands_only_options_that_they_have(page: str) -> None:
+    for line in re.findall(r"(?:^|`|\$ )traceview ([a-z]+ [^`\n|>]*)", _code(page), flags=re.MULTILINE):
+        name, *words = line.split()
+        command = COMMANDS[name]
+        assert command is not None
+        known = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
+        assert [word for word in words if word.startswith("-") and word != "-" and word not in known] == [], (
+            line
+        )
+
+
+@pytest.mark.parametrize("page", [page for page in GUIDES if "/questions/" in page])
+def test_numbers_that_a_page_talks_about_stand_in_its_output(page: str) -> None:
+    prose, output = re.sub(r"```.*?```", "", _text(page), flags=re.DOTALL), _code(page)
+    told = re.findall(r"\d+[.,]\d+", prose)
+    planted = {"1.3"}  # how much slower the sample was made
+    assert [number for number in told if number not in output and number not in planted] == []
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize(
+    "line", re.findall(r"^traceview .*\| jq .*$", _text("docs/ci.md"), flags=re.MULTILINE)
+)
+def test_what_a_page_asks_jq_has_an_answer(line: str) -> None:
+    command = line.replace("traceview", f"{shlex.quote(sys.executable)} -m traceview", 1)
+    done = subprocess.run(command, shell=True, cwd=CHECKOUT, check=False, capture_output=True, text=True)  # noqa: S602 - our own page
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert "null" not in done.stdout
 
 
 def test_the_readme_says_which_question_every_command_answers() -> None:
