@@ -84,4 +84,4 @@ bench: $(RUNTIME)
 	$(VENV)/bin/python benchmarks/collectives.py
 
 clean:
-	rm -rf $(VENV) build dist out *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist out docs/notebooks *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -121,7 +121,7 @@ CONSOLE = re.compile(
     r"```console\n\$ traceview (?P<arguments>.*?)(?: \| (?P<end>head|tail) -n (?P<count>\d+))?"
     r"(?P<status> > \S+; echo \$\?)?\n(?:.*\n)*?```"
 )
-"""A block that shows a command and its output, perhaps only one end of it, or what is left on the terminal and the status."""
+"""A block that shows a command and its output, one end of it, or stderr and the status."""
 
 
 def with_output(page: str) -> str:

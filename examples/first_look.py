@@ -18,10 +18,12 @@ run
 print(tv.summary(run))
 
 # %% [markdown]
-# What costs most, one sentence per row, with the numbers behind it. Costs overlap and must not be added.
+# What costs most, one sentence each; `tv.findings(run)` is a table with the numbers behind them. Costs
+# overlap and must not be added.
 
 # %%
-tv.findings(run)
+for sentence in tv.findings(run)["text"]:
+    print("-", sentence)
 
 # %% [markdown]
 # A question gives a `Result`: a small table whose columns are documented (hover over a heading), with times
