@@ -82,6 +82,7 @@ samples: $(RUNTIME)
 bench: $(RUNTIME)
 	$(VENV)/bin/python benchmarks/intervals.py
 	$(VENV)/bin/python benchmarks/collectives.py
+	$(VENV)/bin/python benchmarks/nsys.py
 
 clean:
 	rm -rf $(VENV) build dist out docs/notebooks *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

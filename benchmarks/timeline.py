@@ -2,8 +2,8 @@
 
     python benchmarks/timeline.py [BARS]
 
-Needs playwright and Debian's chromium. A million bars on 64 rows, whole, a hundredth of it, and one row
-searched; each redraw is timed by the page itself.
+Needs playwright and Debian's chromium. A million bars on 64 rows, all of them and ever less; the page itself
+times each redraw.
 """
 
 from __future__ import annotations

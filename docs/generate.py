@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import re
 import shlex
 import sys
@@ -22,6 +23,7 @@ from click.testing import CliRunner
 from traceview import registry, schema, utilization
 from traceview.cli import main as root_command
 from traceview.comparisons import compare, scaling
+from traceview.reports import json_schema, outputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,6 +57,21 @@ def schema_page() -> str:
     scaled = [_table(table, title=f"scaling: {table.name}") for table in scaling.TABLES]
     parts = (*canonical, "## Results", *results, "## Comparisons", *compared, *scaled)
     return "\n\n".join((MADE, TABLES_INTRODUCTION, *parts)) + "\n"
+
+
+def json_schemas() -> dict[str, str]:
+    """For each command that gives JSON the file of its schema, and its text."""
+    known = outputs.tables()
+    context = click.Context(root_command)
+    pages = {}
+    for name in root_command.list_commands(context):
+        command = root_command.get_command(context, name)
+        if command is not None and any(option.name == "format" for option in command.params):
+            text = json.dumps(json_schema.schema(name, known[name]), indent=1, ensure_ascii=False)
+            pages[f"docs/schemas/{name}.schema.json"] = text + "\n"
+    results = {name: analysis.result for name, analysis in registry.analyses().items()}
+    text = json.dumps(json_schema.report(results), indent=1, ensure_ascii=False)
+    return pages | {"docs/schemas/report.schema.json": text + "\n"}
 
 
 def cli_page() -> str:
@@ -158,7 +175,7 @@ def pages(root: Path) -> dict[str, str]:
         for path in (root / "README.md", *sorted((root / "docs").rglob("*.md")))
     }
     shown = {name: with_output(text) for name, text in written.items() if CONSOLE.search(text)}
-    return {"docs/schema.md": schema_page(), "docs/cli.md": cli_page()} | shown
+    return {"docs/schema.md": schema_page(), "docs/cli.md": cli_page()} | json_schemas() | shown
 
 
 def main(arguments: list[str]) -> int:
@@ -168,6 +185,7 @@ def main(arguments: list[str]) -> int:
     made = pages(root)
     if "--check" not in arguments:
         for name, text in made.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")
         return 0
     stale = [name for name, text in made.items() if _content(root / name) != text]

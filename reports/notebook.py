@@ -151,7 +151,8 @@ def _steps(asked: Run) -> str:
         return "none marked"
     statuses = Counter(steps["status"].cast(str).to_list())
     counted = ", ".join(f"{count:,} {status}" for status, count in sorted(statuses.items()))
-    return f"{steps['step'].min()}–{steps['step'].max()}: {counted} (rank {asked.ranks[0]})"
+    numbers = steps["step"].to_list()
+    return f"{min(numbers)}–{max(numbers)}: {counted} (rank {asked.ranks[0]})"
 
 
 def _known(values: Iterable[str | None]) -> Iterator[str]:

@@ -128,6 +128,7 @@ class Section:
         order: Place on the page, lowest first.
         questions: Answers that `build` looks at.
         build: Makes the content; pure.
+        command: What shows the same on the terminal; else the command named after the first question.
     """
 
     name: str
@@ -135,6 +136,12 @@ class Section:
     order: int
     questions: tuple[Question, ...]
     build: Callable[[Answers], SectionData]
+    command: str = ""
+
+    @property
+    def verb(self) -> str:
+        """The command that shows the same on the terminal."""
+        return self.command or (self.questions[0][0] if self.questions else "info")
 
 
 def body(blocks: Sequence[Block], about: About) -> tuple[Block, ...]:

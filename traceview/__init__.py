@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         counters,
         efficiency,
         expert_load,
+        explain,
         export_perfetto,
         findings,
         hideability,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         scaling,
         stragglers,
         summary,
+        timeline,
         traffic,
     )
     from traceview.errors import TraceViewError
@@ -70,6 +72,7 @@ __all__ = [
     "counters",
     "efficiency",
     "expert_load",
+    "explain",
     "export_perfetto",
     "findings",
     "hideability",
@@ -89,6 +92,7 @@ __all__ = [
     "scaling",
     "stragglers",
     "summary",
+    "timeline",
     "traffic",
 ]
 

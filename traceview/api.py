@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from traceview.comparisons.scaling import Scaling
     from traceview.contracts import Parser
     from traceview.inputs import Candidate
+    from traceview.reports.explain import Explanation
     from traceview.reports.report import Report
     from traceview.reports.summary import Summary
     from traceview.reports.timeline import Timeline
@@ -96,7 +97,8 @@ def only_run(found: Sequence[Run]) -> Run:
     if len(found) > 1:
         names = ", ".join(f"'{run.name}' ({len(run.ranks)} ranks)" for run in found[:8])
         message = (
-            f"several runs lie there, and they are never mixed: {names}.\nHint: pass one, or use load_runs."
+            f"several runs lie there, and they are never mixed: {names}."
+            "\nHint: pass one of them; in Python, load_runs returns them all."
         )
         raise UsageError(message)
     return found[0]
@@ -214,6 +216,17 @@ def findings(run: Run, *, steps: Steps = "auto") -> pl.DataFrame:
     from traceview.reports.findings import table  # noqa: PLC0415 - only this question needs it
 
     return table(list(summary(run, steps=steps).findings))
+
+
+def explain(metric: str) -> Explanation:
+    """What ``metric`` means: a column of any result, or what people call it (``"mfu"``, ``"busbw"``).
+
+    Raises:
+        UsageError: There is no such column; the message has the nearest names.
+    """
+    from traceview.reports import explain as explanations  # noqa: PLC0415 - only this question needs it
+
+    return explanations.explain(metric)
 
 
 def breakdown(run: Run, *, by: Sequence[str] = ("rank",), steps: Steps = "auto") -> Result:

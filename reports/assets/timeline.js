@@ -106,7 +106,7 @@ const traceviewTimeline = async (host, item) => {
   const FAINT = 128; // added to a bar's group where a search is on and does not find it
   const gather = (lane, from, to, left, right) => {
     const scale = (right - left) / (to - from);
-    const pixel = 1 / scale;
+    const perPixel = 1 / scale;
     let [n, last, i] = [0, -1, above(lane.reach, from)];
     while (i < lane.count && lane.start[i] < to) {
       const x = Math.max(left, left + (lane.start[i] - from) * scale);
@@ -122,21 +122,47 @@ const traceviewTimeline = async (host, item) => {
         last = x + width;
       }
       // nothing that begins within this pixel and ends in it can be seen: go on behind it
-      const behind = lane.start[i] + pixel;
+      const behind = lane.start[i] + perPixel;
       i = width > 1 || matching ? i + 1 : Math.max(i + 1, Math.min(above(lane.start, behind, i), above(lane.reach, behind, i)));
     }
     return n;
   };
   const places = [];
+  // bars of a pixel or two are many: they are set in one row of pixels, which is then stretched to the lane's height
+  const row = document.createElement("canvas");
+  const rowPen = row.getContext("2d");
+  const pixel = (tint) => {
+    const [red, green, blue] = [1, 3, 5].map((at) => Number.parseInt(item.groups[tint % FAINT][1].slice(at, at + 2), 16));
+    return (((tint >= FAINT ? 41 : 255) << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+  };
+  const shades = Uint32Array.from({ length: 256 }, (_, tint) => (tint % FAINT < item.groups.length ? pixel(tint) : 0));
+  const THIN = 2.5;
+  const thin = (pen, n, y, height, left, right) => {
+    const ratio = window.devicePixelRatio || 1;
+    const size = Math.max(Math.ceil((right - left) * ratio), 1);
+    if (row.width !== size || row.height !== 1) [row.width, row.height] = [size, 1];
+    const image = rowPen.createImageData(size, 1);
+    const pixels = new Uint32Array(image.data.buffer);
+    for (let k = 0; k < n; k++) {
+      if (widths[k] > THIN) continue;
+      const from = Math.floor((xs[k] - left) * ratio);
+      pixels.fill(shades[tints[k]], from, Math.max(from + 1, Math.round((xs[k] - left + widths[k]) * ratio)));
+    }
+    rowPen.putImageData(image, 0, 0);
+    pen.imageSmoothingEnabled = false;
+    pen.drawImage(row, 0, 0, size, 1, left, y, size / ratio, height);
+  };
   const bars = (pen, lane, y, height, from, to, left, right) => {
     const n = gather(lane, from, to, left, right);
     const seen = new Uint8Array(256);
-    for (let k = 0; k < n; k++) seen[tints[k]] = 1;
+    let many = 0;
+    for (let k = 0; k < n; k++) if (widths[k] > THIN) seen[tints[k]] = 1; else many++;
+    if (many) thin(pen, n, y, height, left, right);
     for (let tint = 0; tint < 256; tint++) {
       if (!seen[tint]) continue;
       pen.globalAlpha = tint >= FAINT ? 0.16 : 1;
       pen.fillStyle = item.groups[tint % FAINT][1];
-      for (let k = 0; k < n; k++) if (tints[k] === tint) pen.fillRect(xs[k], y, widths[k] > 3 ? widths[k] - 0.6 : widths[k], height);
+      for (let k = 0; k < n; k++) if (tints[k] === tint && widths[k] > THIN) pen.fillRect(xs[k], y, widths[k] > 3 ? widths[k] - 0.6 : widths[k], height);
     }
     pen.globalAlpha = 1;
     if (height < 14) return;

@@ -52,4 +52,6 @@ def _caption(rows: pl.DataFrame, window: str) -> str:
     )
 
 
-SECTION = Section("breakdown", "Where the step goes", 30, (("breakdown", ("rank",)),), build)
+SECTION = Section(
+    "breakdown", "Where the step goes", 30, (("breakdown", ("rank",)),), build, command="summary"
+)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traceview.analyzers
+import traceview.commands
 import traceview.parsers
 import traceview.reports.figures
 import traceview.reports.sections
@@ -208,6 +209,7 @@ def test_every_public_module_of_sections_declares_one_registered_section(name: s
     assert section.name == name
     assert section.title
     known = registry.analyses()
+    assert section.verb in _public_modules(traceview.commands)
     for analysis, by in section.questions:
         assert set(by) <= set(known[analysis].grains)
 

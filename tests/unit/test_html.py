@@ -291,7 +291,7 @@ def _wide(name: str, by: tuple[str, ...]) -> pl.DataFrame:
             made[column] = pl.Series(random.integers(1_000, 90_000_000, len(keys)))
         elif about.dtype.is_float():
             made[column] = pl.Series(random.random(len(keys)) + 0.5)
-        elif not about.nullable:
+        elif not about.nullable or (isinstance(about.dtype, pl.Enum) and column in by):
             word = about.dtype.categories[0] if isinstance(about.dtype, pl.Enum) else "some"
             made[column] = pl.Series([word] * len(keys))
     return analysis.result.frame(pl.DataFrame(made))

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import traceview as tv
 from traceview import plugins, registry
+from traceview.classify import Classifier, kernel_rules
 from traceview.cli import main
 from traceview.errors import PluginError
 from traceview.reports.section import SectionData
@@ -117,7 +118,7 @@ def install(site: Path, distribution: str = "acme-traces", **groups: str) -> Non
     package.mkdir()
     (package / "__init__.py").write_text(PACKAGE)
     (package / "kernels.toml").write_text(RULE.format(id="acme-attention", pattern="nvjet"))
-    (package / "clashing.toml").write_text(RULE.format(id=registry.kernel_rules().rules[0].id, pattern="x"))
+    (package / "clashing.toml").write_text(RULE.format(id=kernel_rules().rules[0].id, pattern="x"))
     (package / "bad.toml").write_text(RULE.format(id="bad", pattern="(?=look)"))
     info = site / f"{module}-1.0.dist-info"
     info.mkdir()
@@ -185,7 +186,7 @@ def test_added_rules_are_tried_before_ours_and_after_the_users(site: Path, job: 
     assert named[0] == {"acme-attention": 0, "mine": 0}
     assert named[1]["acme-attention"] > 0
     assert named[2] == {"acme-attention": 0, "mine": named[1]["acme-attention"]}
-    assert registry.classifier().digest != tv.classify.Classifier.default().digest  # so caches are not shared
+    assert registry.classifier().digest != Classifier.default().digest  # so caches are not shared
 
 
 def test_an_added_section_stands_in_the_report(site: Path, job: Path) -> None:

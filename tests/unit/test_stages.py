@@ -45,7 +45,7 @@ class Recorder:
 @pytest.fixture
 def nvtx(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
-    monkeypatch.setitem(sys.modules, "nvtx", recorder)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "nvtx", recorder)
     monkeypatch.setattr(stages, "_nvtx", None)
     return recorder
 

@@ -43,15 +43,24 @@ def load(request: Request) -> list[Run]:
     return _distinct(runs)
 
 
+def load_one(request: Request) -> Run:
+    """The one run at the places asked for.
+
+    Raises:
+        UsageError: There are several.
+    """
+    from traceview import api
+
+    return api.only_run(load(request))
+
+
 def load_pair(request: Request) -> tuple[Run, Run]:
     """The runs at the two places asked for, told apart by name.
 
     Raises:
         UsageError: Several runs lie at one of them.
     """
-    from traceview import api
-
-    before, after = (api.only_run(load(replace(request, places=(place,)))) for place in request.places)
+    before, after = (load_one(replace(request, places=(place,))) for place in request.places)
     if (before.name, _folder(before)) == (after.name, _folder(after)):  # parts of one run
         return replace(before, name=f"{before.name} (A)"), replace(after, name=f"{after.name} (B)")
     before, after = _distinct([before, after])
@@ -96,23 +105,6 @@ def leave(
         raise click.exceptions.Exit(CONDITION_HOLDS)
     if skipped and not request.allow_partial:
         raise click.exceptions.Exit(SOME_SKIPPED)
-
-
-def only(runs: Sequence[Run]) -> Run:
-    """The one run there is.
-
-    Raises:
-        UsageError: There are several.
-    """
-    from traceview.errors import UsageError
-    from traceview.reports.printable import printable
-
-    if len(runs) > 1:
-        names = ", ".join(f"'{run.name}'" for run in runs[:8])
-        message = f"this is about one run, and here are {len(runs)}: {printable(names)}."
-        message += "\nHint: pass one of them."
-        raise UsageError(message)
-    return runs[0]
 
 
 def _distinct(runs: list[Run]) -> list[Run]:

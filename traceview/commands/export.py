@@ -39,7 +39,7 @@ def export(request: Request, *, target: str, path: Path | None, step: int | None
     from traceview import api, units
     from traceview.commands import _traces
 
-    run = _traces.only(_traces.load(request))
+    run = _traces.load_one(request)
     written = api.export_perfetto(run, path or Path(f"{run.name}.perfetto.json.gz"), step=step)
     if request.verbosity >= 0:
         click.echo(f"wrote {written} ({units.size(written.stat().st_size)})", err=True)

@@ -54,8 +54,7 @@ def report(  # noqa: PLR0913 - one argument per option
     from traceview import api
     from traceview.commands import _traces
 
-    runs = _traces.load(request)
-    run = _traces.only(runs)
+    run = _traces.load_one(request)
     before = None if baseline is None else _baseline(request, baseline)
     composed = api.compose(run, baseline=before, title=title, steps=request.steps)
     _write(composed.html(compact=compact), page, request)
@@ -69,7 +68,7 @@ def _baseline(request: Request, place: str) -> Run:
 
     from traceview.commands import _traces
 
-    return _traces.only(_traces.load(replace(request, places=(place,))))
+    return _traces.load_one(replace(request, places=(place,)))
 
 
 def _write(text: str, path: Path, request: Request) -> None:

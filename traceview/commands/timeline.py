@@ -51,7 +51,7 @@ def timeline(request: Request, *, page: Path, step: int | None, most_bars: int) 
     from traceview.reports import html
     from traceview.reports.sections import timeline as section
 
-    run = _traces.only(_traces.load(request))
+    run = _traces.load_one(request)
     made = api.timeline(run, step=step, most_bars=most_bars)
     caption = (
         f"{units.count(made.bar_count)} bars of {units.plural(len(run.ranks), 'rank')} "
