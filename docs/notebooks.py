@@ -43,14 +43,15 @@ def write_missing() -> None:
 
 def execute(script: Path) -> Path:
     """Runs a notebook; the file it is written to, output included."""
-    from jupyter_client.manager import AsyncKernelManager  # noqa: PLC0415 - building pages needs no kernel
-    from nbclient import NotebookClient  # noqa: PLC0415 - likewise
+    from nbclient import NotebookClient  # noqa: PLC0415 - building pages needs no kernel
+    from traitlets.config import Config  # noqa: PLC0415 - likewise
 
     notebook = jupytext.read(script)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     NotebookClient(
         notebook,
-        km=AsyncKernelManager(kernel_name="python3", transport="ipc"),  # no port that others could reach
+        kernel_name="python3",
+        config=Config(KernelManager={"transport": "ipc"}),  # no port that others could reach
         timeout=PATIENCE_S,
         resources={"metadata": {"path": str(CHECKOUT)}},
     ).execute()

@@ -11,10 +11,12 @@ import tomllib
 from pathlib import Path
 
 import click
+import polars as pl
 import pytest
 
 import traceview
-from traceview import registry, schema
+from traceview import recipe, registry, schema
+from traceview.classify import Classifier
 from traceview.cli import main as root_command
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -137,6 +139,19 @@ def test_numbers_that_a_page_talks_about_stand_in_its_output(page: str) -> None:
     told = re.findall(r"\d+[.,]\d+", prose)
     planted = {"1.3"}  # how much slower the sample was made
     assert [number for number in told if number not in output and number not in planted] == []
+
+
+def test_the_rules_and_the_recipe_that_pages_show_are_accepted(tmp_path: Path) -> None:
+    (rules,) = re.findall(r"```toml\n(# rules.toml.*?)```", _text("docs/faq.md"), flags=re.DOTALL)
+    (tmp_path / "rules.toml").write_text(rules, encoding="utf-8")
+    names = pl.Series(["our_a2a_dispatch_v2"])
+    classified = Classifier.with_user_rules(tmp_path / "rules.toml").classify(names)
+    assert classified["rule_id"].to_list() == ["our-dispatch"]
+    (job,) = re.findall(r"```toml\n(model = .*?)```", _text("docs/recording.md"), flags=re.DOTALL)
+    (tmp_path / "run.toml").write_text(job, encoding="utf-8")
+    found, notes = recipe.read(tmp_path)
+    assert (found.gpus, found.parallel, len(notes)) == (256, {"ep": 32, "pp": 2}, 0)
+    assert found.model is not None
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
