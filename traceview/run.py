@@ -165,6 +165,13 @@ def _run(name: str, traces: list[Trace]) -> Run:
     if run.world_size and len(run.ranks) < run.world_size:
         text = f"{len(run.ranks)} of {run.world_size} ranks are here; figures describe these ranks only"
         notes.append(diagnostic("info", "run.ranks_missing", text, count=run.world_size - len(run.ranks)))
+    nameless = [trace for trace in run.traces if trace.facts.host is None]
+    if nameless and len(run.ranks) > 1:
+        text = (
+            f"{units.plural(len(nameless), 'file')} name no host; such ranks share a clock only as far as the "
+            "ends of their collectives agree"
+        )
+        notes.append(diagnostic("info", "run.host_unknown", text, count=len(nameless)))
     return replace(run, notes=pl.concat([run.notes, *notes]))
 
 
