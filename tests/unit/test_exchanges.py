@@ -240,7 +240,8 @@ def test_without_recorded_hosts_clocks_that_lie_apart_are_found_and_the_blame_is
     named = tv.load(tmp_path / "named")
     bare = tv.load(_without_host(tmp_path / "named", tmp_path / "bare"))
     assert tv.stragglers(bare).frame.equals(tv.stragglers(named).frame)
-    assert tv.all_to_all(bare).frame.equals(tv.all_to_all(named).frame)
+    split = ["role", "phase", "complete_count", "wait_ns", "transfer_ns", "exposed_wait_ns", "sent_bytes"]
+    assert tv.all_to_all(bare).frame.select(split).equals(tv.all_to_all(named).frame.select(split))
     assert "run.host_unknown" in bare.diagnostics["code"].to_list()
     assert "run.host_unknown" not in named.diagnostics["code"].to_list()
     shifts = tv.clock_fit(bare).frame["offset_ns"]
@@ -263,5 +264,6 @@ def test_what_ranks_of_unknown_hosts_disagree_by_stands_as_uncertainty(tmp_path:
     longer = pl.when(pl.col("op").is_not_null()).then(pl.col("dur_ns") + late).otherwise("dur_ns")
     found = timed(collected.with_columns(longer.alias("dur_ns")))
     assert found.exchanges["host"].n_unique() == 8
-    assert found.clock.corrections["offset_ns"].unique().to_list() == [0]
+    offsets = found.clock.corrections["offset_ns"].to_numpy()
+    assert abs(offsets).max() < 1
     assert 0 < (found.clock.residual_p95_ns or 0) <= 30_000
