@@ -1,6 +1,6 @@
 # Everything a contributor runs. Needs make and Python 3.11 or newer; the rest is installed into $(VENV).
 #   make demo      see it work on the shipped traces
-#   make test      the tests, on all cores
+#   make test      the quick tests, on all cores
 #   make check     what CI runs: lint, types, import rule, generated docs, tests with coverage
 #   make site      the documentation, with the notebooks run, into out/docs
 #   make notebooks run the notebooks of examples/
@@ -53,7 +53,7 @@ demo: $(RUNTIME)
 
 # one polars thread per worker: more would only compete for the cores
 test: $(DEV)
-	POLARS_MAX_THREADS=1 $(VENV)/bin/python -m pytest -n auto
+	POLARS_MAX_THREADS=1 $(VENV)/bin/python -m pytest -n auto -m "not slow"
 
 check: $(DEV)
 	$(VENV)/bin/ruff check .

@@ -37,10 +37,17 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+SLOW = ("browser", "examples", "real")
+"""Folders of tests that take a browser, a training run or public traces: `make check` runs them."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "traces" in getattr(item, "fixturenames", ()):
+        needs_traces = "traces" in getattr(item, "fixturenames", ())
+        if needs_traces:
             item.add_marker("traces")
+        if needs_traces or item.path.parent.name in SLOW:
+            item.add_marker("slow")
 
 
 def _trace_folder() -> Path:
