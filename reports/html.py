@@ -22,7 +22,7 @@ from bokeh.embed import json_item
 from bokeh.resources import Resources
 from markupsafe import Markup
 
-from traceview.reports import layout, text
+from traceview.reports import layout
 from traceview.reports import timeline as timelines
 from traceview.reports.printable import printable
 from traceview.reports.section import CSV_ROWS, TABLE_ROWS
@@ -58,7 +58,6 @@ def render(report: Report, *, compact: bool = False) -> str:
         .get_template("report.html.j2")
         .render(
             report=report,
-            head=text.header(report.summary),
             version=VERSION,
             policy=_policy(viewer, program, library),
             style=_style(),
@@ -225,9 +224,10 @@ def shown(text: object, letters: int = LETTERS) -> str:
     return safe if len(safe) <= letters else f"{safe[: letters - 1]}…"
 
 
-def tooltip(text: str) -> str:
-    """What is to be read of ``text`` when the pointer rests on it; empty where the page shows it whole."""
-    return shown(text, TOOLTIP_LETTERS) if len(str(text)) > LETTERS else ""
+def tooltip(text: str, hint: str = "") -> str:
+    """What is to be read when the pointer rests on ``text``; empty where the page shows it whole."""
+    full = hint or str(text)
+    return shown(full, TOOLTIP_LETTERS) if len(full) > LETTERS or (hint and hint != text) else ""
 
 
 def _data_uri(csv: str) -> str:

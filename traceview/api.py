@@ -33,7 +33,7 @@ from traceview.terms import Asked
 from traceview.trace import diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from traceview.comparisons.compare import Comparison
     from traceview.comparisons.scaling import Scaling
@@ -168,7 +168,7 @@ def analyze_all(
 ) -> list[Result]:
     """The answers to several questions, given as (name, by), from one look at each rank. See `analyze`."""
     asked = [(_analysis(name, by), Options(steps=steps, by=tuple(by))) for name, by in questions]
-    shared = [(analysis.map, options.by if analysis.maps_by else None) for analysis, options in asked]
+    shared = [(analysis.map, analysis.mapped(options.by)) for analysis, options in asked]
     wanted = dict(zip(shared, asked, strict=True))  # questions with the same map share its partials
     partials: dict[object, list[pl.DataFrame]] = {key: [] for key in wanted}
     for trace in run.traces:
@@ -421,12 +421,20 @@ def compose(
 ) -> Report:
     """Everything about ``run`` as data, from one look at each rank; see `report`."""
     from traceview.reports import report as reports  # noqa: PLC0415 - sections load what draws
+    from traceview.reports.about import About  # noqa: PLC0415 - likewise
 
     sections = registry.sections()
-    before = None
-    if baseline is not None:
-        before = baseline.name, reports.figures(baseline, _answers(baseline, reports.HEAD, steps))
-    frames = _answers(run, reports.questions(sections), steps)
+    asked = reports.questions(sections)
+    if baseline is None:
+        return reports.compose(run, _answers(run, asked, steps), sections, title=title)
+    both = tuple(comparison.questions())
+    frames = _answers(run, dict.fromkeys((*asked, *both)), steps)
+    earlier = _answers(baseline, dict.fromkeys((*reports.HEAD, *both)), steps)
+    found = comparison.compare(
+        comparison.Side(baseline, *(earlier[question] for question in both)),
+        comparison.Side(run, *(frames[question] for question in both)),
+    )
+    before = reports.Baseline(About.of(baseline), reports.figures(baseline, earlier), found)
     return reports.compose(run, frames, sections, title=title, baseline=before)
 
 
@@ -473,9 +481,10 @@ def export_perfetto(run: Run, path: str | Path, *, step: int | None = None) -> P
 
 
 def _answers(
-    run: Run, questions: Sequence[tuple[str, tuple[str, ...]]], steps: Steps
+    run: Run, questions: Iterable[tuple[str, tuple[str, ...]]], steps: Steps
 ) -> dict[tuple[str, tuple[str, ...]], pl.DataFrame]:
     """The answer to each question."""
+    questions = list(questions)
     results = analyze_all(run, questions, steps=steps)
     return {question: result.frame for question, result in zip(questions, results, strict=True)}
 

@@ -163,7 +163,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     found = occupancy(trace, frames)
     known = with_trains(waits(trace, work), work)
     overheads = trace.tables.get("overheads", OVERHEADS.empty())
-    labels = [name for name in options.columns(GRAINS) if name not in _WINDOW]
+    labels = ["cause", *LABELS, *(name for name in _OP_LABELS if name in options.by)]
     computes = work["class"].is_in(COMPUTE)
     by_op = work.select(name for name in _OP_LABELS if name in labels)
     idle = _in_windows(_gaps.idle(work, frames, known, overheads), frames, by_op)
@@ -176,7 +176,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
             how="horizontal",
         ),
         _gap_rows(gaps, known, frames, labels),
-        _wait_rows(known, frames, labels),
+        _wait_rows(known, frames),
     ]
     return PARTIAL.frame(_bounded(pl.concat(rows, how="diagonal_relaxed")))
 
@@ -247,7 +247,7 @@ def _gap_rows(
     return _of_windows(sums, frames)
 
 
-def _wait_rows(known: pl.DataFrame, frames: pl.DataFrame, labels: list[str]) -> pl.DataFrame:
+def _wait_rows(known: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
     """Waits by label, each in the last window begun before it returned, if it overlaps that window."""
     begin = frames["ts_ns"].to_numpy()
     until = begin + frames["dur_ns"].to_numpy()
@@ -259,12 +259,8 @@ def _wait_rows(known: pl.DataFrame, frames: pl.DataFrame, labels: list[str]) -> 
     # one that returns after the last window has ended belongs to the window in which it began
     window = np.where(window >= 0, window, innermost(within, device[rows], start))
     placed = known[rows].with_columns(pl.Series("window", window)).filter(pl.col("window") >= 0)
-    own = [name for name in labels if name in LABELS]
-    named = (
-        placed.with_columns(cause=pl.lit("host_blocked", pl.Enum(CAUSES))) if "cause" in labels else placed
-    )
-    keys = [*own, *(["cause"] if "cause" in labels else [])]
-    sums = named.group_by("window", *keys).agg(
+    named = placed.with_columns(cause=pl.lit("host_blocked", pl.Enum(CAUSES)))
+    sums = named.group_by("window", "cause", *LABELS).agg(
         sync_count=pl.len(),
         sync_wait_ns=(pl.col("end_ns") - pl.col("ts_ns")).sum(),
         copy_bytes=pl.col("copy_bytes").max(),
@@ -279,7 +275,7 @@ def _of_windows(sums: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
 
 def _bounded(rows: pl.DataFrame) -> pl.DataFrame:
     """``rows`` with at most `WAITS_KEPT` kinds of waits of this rank, the rest as `OTHERS`."""
-    if "sync" not in rows.columns or rows.select(LABELS).n_unique() <= WAITS_KEPT:
+    if rows.select(LABELS).n_unique() <= WAITS_KEPT:
         return rows
     cost = rows.drop_nulls("sync").group_by(LABELS).agg(pl.col("idle_ns").sum(), pl.col("sync_wait_ns").sum())
     kept = (
@@ -351,4 +347,5 @@ ANALYSIS = Analysis(
     map=measure,
     reduce=summarize,
     grains=GRAINS,
+    maps_by=_OP_LABELS,
 )
