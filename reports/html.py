@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from traceview.reports.report import Report
+    from traceview.reports.scaling_report import ScalingReport
 
 LETTERS, TOOLTIP_LETTERS = 120, 400
 """Letters of a name on the page, and of one that the pointer rests on."""
@@ -43,7 +44,7 @@ TABLE_BYTES = 60_000
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|[kMGT]?B)(?:$|\W))")
 
 
-def render(report: Report, *, compact: bool = False) -> str:
+def render(report: Report | ScalingReport, *, compact: bool = False) -> str:
     """The page.
 
     Args:
@@ -116,7 +117,7 @@ def _policy(*scripts: str) -> str:
 # --- figures and numbers -----------------------------------------------------------------------------
 
 
-def _items(report: Report) -> Iterator[tuple[str, str]]:
+def _items(report: Report | ScalingReport) -> Iterator[tuple[str, str]]:
     """For each view of each figure its name and, as JSON, its Bokeh document or timeline."""
     import holoviews as hv  # noqa: PLC0415 - heavy, and only pages with figures need it
 
@@ -152,7 +153,7 @@ def renumbered(document: Any) -> Any:  # noqa: ANN401 - JSON
     return walk(document)
 
 
-def _numbers(report: Report) -> str:
+def _numbers(report: Report | ScalingReport) -> str:
     """What ``--json`` writes, but by column: names stand once, and long tables stop at `TABLE_BYTES`."""
     content = json.loads(report.json())
     tables, cut = {}, {}
@@ -234,7 +235,7 @@ def _data_uri(csv: str) -> str:
     return f"data:text/csv;charset=utf-8,{quote(csv, safe=',')}"
 
 
-def _anchors(report: Report) -> dict[str, str]:
+def _anchors(report: Report | ScalingReport) -> dict[str, str]:
     """Section that answers the command of a finding, such as ``traceview alltoall``."""
     found: dict[str, str] = {}
     for section, _ in report.sections:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from traceview.comparisons.scaling import Scaling
     from traceview.inputs import Candidate
     from traceview.reports.report import Report
+    from traceview.reports.scaling_report import ScalingReport
     from traceview.reports.timeline import Timeline
     from traceview.run import Run
     from traceview.trace import Trace
@@ -393,7 +394,7 @@ def utilization_of(run: Run, asked: Asked, *, steps: Steps = "auto") -> Utilizat
 
 
 def report(  # noqa: PLR0913 - what a page may be asked for
-    run: Run,
+    run: Run | Sequence[Run],
     path: str | Path,
     *,
     baseline: Run | None = None,
@@ -404,16 +405,47 @@ def report(  # noqa: PLR0913 - what a page may be asked for
     """Writes everything about ``run`` as one HTML page that needs no network; the file it wrote.
 
     Args:
-        run: The run.
+        run: The run; or runs of several sizes, for a page about how the job scales.
         path: File to write; an earlier one is replaced at the end.
         baseline: Run that the numbers at the top are compared with.
         title: Of the page; else the name of the run.
         compact: Half the size, for browsers of 2023 and newer.
         steps: Steps to look at, as in `analyze`.
+
+    Raises:
+        UsageError: Several runs are of one size, or are given with a baseline.
     """
     page = Path(path)
-    sink.write(compose(run, baseline=baseline, title=title, steps=steps).html(compact=compact), page)
+    composed = (
+        compose_scaling(run, baseline=baseline, title=title, steps=steps)
+        if isinstance(run, Sequence)
+        else compose(run, baseline=baseline, title=title, steps=steps)
+    )
+    sink.write(composed.html(compact=compact), page)
     return page
+
+
+def compose_scaling(
+    runs: Sequence[Run], *, baseline: Run | None = None, title: str | None = None, steps: Steps = "auto"
+) -> ScalingReport:
+    """How a job scales over ``runs``, as data; see `report`.
+
+    Raises:
+        UsageError: Runs are of one size, or are given with a baseline.
+    """
+    from traceview.reports import scaling_report  # noqa: PLC0415 - its figures load what draws
+
+    if baseline is not None:
+        message = "a report of several sizes has the smallest job as its baseline; leave the other out."
+        raise UsageError(message)
+    if len({run.world_size or len(run.ranks) for run in runs}) < 2:
+        names = ", ".join(f"'{run.name}'" for run in runs[:8])
+        message = (
+            f"these runs are of one size, so they cannot tell how the job scales: {names}."
+            "\nHint: pass one of them, and another with --baseline to compare the two."
+        )
+        raise UsageError(message)
+    return scaling_report.compose(runs, scaling(runs, steps=steps), title=title)
 
 
 def compose(
