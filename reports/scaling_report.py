@@ -137,12 +137,18 @@ def _cards(found: Scaling) -> Iterator[Card]:
     for row in (base, last):
         steps = units.plural(row["step_count"], "step")
         yield Card(
-            f"step, {row['rank_count']:,} ranks", units.duration(row["step_ns"]), f"mean of {steps}", anchor="speed"
+            f"step, {row['rank_count']:,} ranks",
+            units.duration(row["step_ns"]),
+            f"mean of {steps}",
+            anchor="speed",
         )
     shares = found.efficiency.drop_nulls("parallel_ratio").filter(pl.col("run") == last["run"])
     for share in shares["parallel_ratio"]:
         yield Card(
-            "parallel efficiency", units.percent(share), f"of device time computes, {last['run']}", anchor="efficiency"
+            "parallel efficiency",
+            units.percent(share),
+            f"of device time computes, {last['run']}",
+            anchor="efficiency",
         )
 
 

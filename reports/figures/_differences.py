@@ -28,9 +28,7 @@ def lying(table: pl.DataFrame) -> Any:  # noqa: ANN401 - an hv.Overlay
     shown = table.head(MOST).reverse()
     place = np.arange(len(shown), dtype=np.float32)
     ends = _theme.arrays(shown.select("Δ ms", "low ms", "high ms"))
-    parts = [
-        _bars(shown, place, kind, colour) for kind, colour in COLOURS if (shown["kind"] == kind).any()
-    ]
+    parts = [_bars(shown, place, kind, colour) for kind, colour in COLOURS if (shown["kind"] == kind).any()]
     known = ~np.isnan(ends["low ms"])
     whiskers = hv.Segments(
         (ends["low ms"][known], place[known], ends["high ms"][known], place[known]), kdims=_SIDES

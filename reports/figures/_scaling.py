@@ -8,6 +8,7 @@ import holoviews as hv
 import numpy as np
 import polars as pl
 
+from traceview import units
 from traceview.analyzers.efficiency import FACTORS
 from traceview.references import references
 from traceview.reports import scaling as pages
@@ -69,7 +70,10 @@ def retention(found: Scaling) -> Any:  # noqa: ANN401 - an hv.Overlay
             line_width=1,
             alpha=0.7,
             tools=["hover"],
-            hover_tooltips=[("published", _theme.label(f"{one.framework} {one.model}")), ("ranks", "@ranks{0}")],
+            hover_tooltips=[
+                ("published", _theme.label(f"{one.framework} {one.model}")),
+                ("ranks", "@ranks{0}"),
+            ],
         )
         for one in references().retentions
     ]
@@ -90,15 +94,22 @@ def _line(table: pl.DataFrame, column: str, digits: str) -> list[Any]:
     tips = [("run", "@run"), ("ranks", "@ranks{0}"), (column, f"@{{{column}}}{{{digits}}}")]
     return [
         hv.Curve(data, "ranks", [column]).opts(color=OWN, line_width=2),
-        hv.Scatter(data, "ranks", [column, "run"]).opts(color=OWN, size=9, tools=["hover"], hover_tooltips=tips),
+        hv.Scatter(data, "ranks", [column, "run"]).opts(
+            color=OWN, size=9, tools=["hover"], hover_tooltips=tips
+        ),
     ]
 
 
 def _styled(parts: list[Any], table: pl.DataFrame, label: str, *, logy: bool = False) -> Any:  # noqa: ANN401
     ticks = [(int(count), f"{count:,}") for count in table["ranks"].unique().sort()]
-    return _theme.styled(
-        hv.Overlay(parts), xlabel="ranks", ylabel=label, xticks=ticks, logx=True, logy=logy, padding=0.08
-    )
+    shown: dict[str, Any] = {"xlabel": "ranks", "ylabel": label, "xticks": ticks, "logx": True, "logy": logy}
+    if logy:
+        ideal = table["ideal"].unique().sort()
+        shown |= {"yticks": [(value, units.significant(value)) for value in ideal]}
+        shown |= {
+            "ylim": (0.85 * min(1.0, table["speed-up"].to_numpy().min()), 1.15 * ideal.to_numpy().max())
+        }
+    return _theme.styled(hv.Overlay(parts), padding=0.08, **shown)
 
 
 def shares(found: Scaling) -> pl.DataFrame:

@@ -31,7 +31,7 @@ def unit_of(unit: str) -> tuple[str, float]:
 
 def units_of(rows: pl.DataFrame) -> list[str]:
     """Units with a known mean: percentages first, then those of most metrics."""
-    known = rows.drop_nulls("mean").group_by("unit").agg(count=pl.col("metric").n_unique())
+    known = rows.drop_nulls("mean").group_by("unit").agg(count=pl.col("metric").n_unique().cast(pl.Int64))
     order = (pl.col("unit") != "%", -pl.col("count"), "unit")
     return [str(unit) for unit in known.sort(order)["unit"]]
 
@@ -67,7 +67,11 @@ def over_steps(rows: pl.DataFrame, unit: str) -> pl.DataFrame:
     own = rows.filter((pl.col("unit") == unit) & pl.col("mean").is_not_null() & pl.col("step").is_not_null())
     kept = own["metric"].unique(maintain_order=True).head(len(_theme.OKABE_ITO))
     mean = (pl.col("mean") * factor).alias(f"mean {shown}")
-    return own.filter(pl.col("metric").is_in(kept.implode())).sort("metric", "step").select("metric", "step", mean)
+    return (
+        own.filter(pl.col("metric").is_in(kept.implode()))
+        .sort("metric", "step")
+        .select("metric", "step", mean)
+    )
 
 
 def colours(metrics: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -93,7 +97,9 @@ def by_step(rows: pl.DataFrame, unit: str = "") -> Any:  # noqa: ANN401 - an hv.
         )
         for metric, colour in colours(table["metric"].unique(maintain_order=True).to_list())
     ]
-    return _theme.styled(hv.Overlay(lines), xlabel="step", ylabel=shown)
+    steps = table["step"].unique().sort()
+    ticks = [(step, str(step)) for step in steps.gather_every(max(1, -(-len(steps) // 16)))]
+    return _theme.styled(hv.Overlay(lines), xlabel="step", ylabel=shown, xticks=ticks)
 
 
 FIGURES = {("state",): by_state, ("step",): by_step}

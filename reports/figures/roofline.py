@@ -15,6 +15,9 @@ POINTS = 400
 
 KEYS = ("operator", "precision", "shape")
 COLOURS = dict(zip(("bf16", "fp16", "fp8", "fp4", "fp32"), _theme.OKABE_ITO, strict=False))
+NEGLIGIBLE = 0.001
+"""Products that take less of the time drawn do not stretch the axis."""
+
 SMALLEST, LARGEST = 6.0, 22.0
 """Diameter of a product that takes next to no time, and of the one that takes most."""
 
@@ -57,10 +60,16 @@ def by_product(roofline: pl.DataFrame) -> Any:  # noqa: ANN401 - an hv.Overlay
         xlabel="FLOP per byte of least traffic",
         ylabel="TFLOP/s",
         xlim=span,
-        ylim=(rates.min(initial=1) / 2, top),
+        ylim=(_lowest(table) / 2, top),
         logx=True,
         logy=True,
     )
+
+
+def _lowest(table: pl.DataFrame) -> float:
+    """The slowest rate of products that take some time; the axis begins there, for a few are next to nothing."""
+    told = table.filter(pl.col("ms") >= NEGLIGIBLE * pl.col("ms").sum())
+    return float(told["TFLOP/s"].to_numpy().min(initial=1e3))
 
 
 def _limits(table: pl.DataFrame) -> pl.DataFrame:

@@ -29,4 +29,4 @@ def build(answers: Answers) -> SectionData | None:
     return SectionData(body(page, answers.about)[1:], (figure,))
 
 
-SECTION = Section("compare", "Compared with the baseline", 25, (), build)
+SECTION = Section("compare", "Compared with the baseline", 25, (), build, command="compare")

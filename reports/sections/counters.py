@@ -25,7 +25,7 @@ def build(answers: Answers) -> SectionData:
         recording = "; ".join(pages.RECORDING)
         return SectionData(reason=f"no counters were recorded. To record {recording}.")
     page = pages.page(answers.about, rows, (), states=states, every_notice=False)
-    return SectionData(body(page, answers.about), tuple(_figures(states, answers.frames[BY_STEP])))
+    return SectionData(body(page, answers.about)[1:], tuple(_figures(states, answers.frames[BY_STEP])))
 
 
 def _figures(states: pl.DataFrame, steps: pl.DataFrame) -> Iterator[Figure]:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROWS, BY_NAME = ("kernels", ("category",)), ("kernels", ("name",))
+LEAST = 0.0005
+"""Share of busy time from which on a tax is told."""
+
 QUESTIONS = {
     "products": ("roofline", ("operator", "precision", "name")),
     "moe_parts": ("kernels", ("moe_part",)),
@@ -66,11 +69,15 @@ def _busiest(table: pl.DataFrame, window: str) -> str:
     row = table.row(0, named=True)
     share = sum(row[f"{name} {figures.UNIT}"] or 0 for name, _ in figures.CLASSES) / 100
     time = units.significant(row["busy ms"])
-    return f"{row['family']} runs longest: {time} ms per rank and {window}, {units.percent(share)} of busy time."
+    return (
+        f"{row['family']} runs longest: {time} ms per rank and {window}, {units.percent(share)} of busy time."
+    )
 
 
 def _tax(parts: pl.DataFrame) -> str:
-    taxes = parts.filter(pl.col("moe_part").is_in(TAXES)).sort(-pl.col("busy_ns"), "moe_part")
+    taxes = parts.filter(pl.col("moe_part").is_in(TAXES) & (pl.col("busy_ratio") >= LEAST)).sort(
+        -pl.col("busy_ns"), "moe_part"
+    )
     if taxes.is_empty():
         return "Expert compute and exchange are all that runs for the experts."
     listed = ", ".join(

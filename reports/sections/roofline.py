@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 BY_SHAPE = ("roofline", figures.KEYS)
-NONE = "no matrix product was recorded whose shapes are known. {} (with ProfilerActivity.CPU)."
+NONE = f"no matrix product was recorded whose shape is known: {RECORD_SHAPES}."
 
 
 def build(answers: Answers) -> SectionData:
@@ -21,7 +21,7 @@ def build(answers: Answers) -> SectionData:
     rows = answers.frames[BY_SHAPE]
     table = figures.points(rows)
     if table.is_empty():
-        return SectionData(reason=NONE.format(RECORD_SHAPES[0].upper() + RECORD_SHAPES[1:]))
+        return SectionData(reason=NONE)
     figure = Figure(
         "roofline-products",
         "matrix products: TFLOP/s over FLOP per byte of least traffic",
@@ -50,7 +50,9 @@ def _method(rows: pl.DataFrame, drawn: int) -> str:
     known, unknown = int(rows["time_ns"].sum()), int(rows["unknown_ns"].sum())
     shapes = int((rows["product_count"] > 0).sum())
     first = f" The {drawn} of {shapes:,} shapes that take most time are drawn." if drawn < shapes else ""
-    left = f" {units.percent(unknown / (known + unknown))} of GEMM time is of unknown shape." if unknown else ""
+    left = (
+        f" {units.percent(unknown / (known + unknown))} of GEMM time is of unknown shape." if unknown else ""
+    )
     return (
         "Dashed: memory bandwidth up to the ridge, the peak beyond it, as published. Caches may lift products "
         f"above it. Area grows with time.{first}{left}"

@@ -304,6 +304,8 @@ def test_figures_of_1024_ranks_stay_small(section: Section, report: Report) -> N
     frames = {question: _wide(*question) for question in section.questions}
     about = replace(report.answers.about, ranks=tuple(range(1024)))
     data = section.build(replace(report.answers, about=about, frames=frames))
+    if data is None:
+        pytest.skip("nothing to show without a baseline; see the sizes of its figure below")
     only = replace(report, sections=((section, data),))
     items = dict(html._items(only))
     for figure in data.figures:
