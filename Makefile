@@ -13,7 +13,7 @@ SAMPLES := ep8-nccl ep8-deepep-overlap ep8-straggler
 SIZES := 256 512 1024
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs samples bench clean
+.PHONY: help demo test check docs screenshots samples bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -58,6 +58,9 @@ check: $(DEV)
 
 docs: $(DEV)
 	$(VENV)/bin/python docs/generate.py
+
+screenshots: $(DEV)
+	$(VENV)/bin/python docs/screenshots.py
 
 samples: $(RUNTIME)
 	for preset in $(SAMPLES); do $(VENV)/bin/traceview synth $$preset -o sample_traces/$$preset || exit 1; done

@@ -130,7 +130,7 @@ class Figures:
         idle: pl.DataFrame,
         used: Utilization,
     ) -> Figures:
-        """From breakdown, step times, `alltoall` by nothing, `stragglers` by rank, `idle` by nothing, and MFU."""
+        """From breakdown, step times, `alltoall` and `idle` by nothing, `stragglers` by rank, and MFU."""
         exchange = exchanges.row(0, named=True) if len(exchanges) else {}
         blamed = blame.drop_nulls("rank").sort("blamed_ns", descending=True, maintain_order=True)
         worst = blamed.row(0, named=True) if len(blamed) and blamed["blamed_ns"][0] else None
@@ -161,7 +161,7 @@ def cards(
     Args:
         now: The run.
         before: What it is compared with.
-        compared: The run against that, step by step. Where it can tell change from chance, the step time alone
+        compared: The run against that, step by step. Where it tells change from chance, only the step time
             has a change, with its interval: of the others nothing of the kind is known.
     """
     if compared is None or compared.totals["verdict"][0] == "unknown":

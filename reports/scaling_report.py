@@ -1,4 +1,4 @@
-"""A page about runs of several sizes: what each retains, where device time goes, and who owns what is lost."""
+"""A page about runs of several sizes: what each retains, where device time goes, who owns what is lost."""
 
 from __future__ import annotations
 
@@ -220,13 +220,13 @@ def _owners(found: Scaling, run: str, number: int) -> Figure:
     table = _scaling.owners(found, run)
     base = found.losses["base_run"][0]
     worst = table.sort("Δ ms", descending=True, maintain_order=True).row(0, named=True)
-    total = table["Δ ms"].sum()
+    total = float(table["Δ ms"].sum())
     has_interval = table["low ms"].count() > 0
     legend = tuple(pair for pair in _differences.COLOURS if (table["kind"] == pair[0]).any())
     return Figure(
         f"losses-{number}",
         f"{run}: what a step takes beyond the ideal, that of {base}, by owner",
-        f"Largest is {worst['what']}, {units.significant(worst['Δ ms'])} ms of {units.significant(total)} ms.",
+        f"Largest is {worst['what']}: {units.significant(worst['Δ ms'])} of {units.significant(total)} ms.",
         table,
         (View("", partial(_scaling.by_owner, found, run)),),
         (*legend, ("95 % interval", _theme.TEXT)) if has_interval else legend,

@@ -78,7 +78,7 @@ class Analysis:
         needs: Tables `map` reads.
         partial: The table `map` returns.
         grains: Legal values of ``Options.by``, each with the columns it stands for.
-        maps_by: Grains that `map` looks at, all of them if None; questions that differ in others share partials.
+        maps_by: Grains that `map` looks at, None: all; questions that differ in others share partials.
         result: The table `reduce` returns, before columns outside the grain are dropped.
     """
 

@@ -37,9 +37,7 @@ def longest_first(table: pl.DataFrame) -> pl.DataFrame:
     return table.sort(whole, descending=True, maintain_order=True)
 
 
-def upright(  # noqa: ANN401 - an hv.Overlay
-    table: pl.DataFrame, colours: Colours, *, key: str = "rank", unit: str = "ms"
-) -> Any:
+def upright(table: pl.DataFrame, colours: Colours, *, key: str = "rank", unit: str = "ms") -> Any:  # noqa: ANN401 - an hv.Overlay
     """A bar per row of ``table``, of its columns ``<part> <unit>``; at most as many as a browser can draw."""
     shown = table.head(_theme.GLYPHS // max(len(colours), 1))
     names = shown[key].to_list()
@@ -56,9 +54,7 @@ def upright(  # noqa: ANN401 - an hv.Overlay
     )
 
 
-def lying(  # noqa: ANN401 - an hv.Overlay
-    table: pl.DataFrame, colours: Colours, *, key: str, unit: str = "ms"
-) -> Any:
+def lying(table: pl.DataFrame, colours: Colours, *, key: str, unit: str = "ms") -> Any:  # noqa: ANN401 - an hv.Overlay
     """The same with bars that lie, the first row on top."""
     shown = table.head(_theme.GLYPHS // max(len(colours), 1)).reverse()
     names = shown[key].to_list()
@@ -91,7 +87,7 @@ def _spans(
     return spans, float(base.max(initial=0))
 
 
-def _rectangles(
+def _rectangles(  # noqa: PLR0913 - what a bar is drawn from
     span: Span, names: Sequence[object], part: tuple[str, str], *, flipped: bool, key: str, unit: str
 ) -> Any:  # noqa: ANN401 - hv.Rectangles
     name, colour = part

@@ -11,7 +11,7 @@ from traceview.reports.figures import _differences, _theme
 
 
 def table(changes: pl.DataFrame) -> pl.DataFrame:
-    """``what``, ms in both runs, difference, interval and verdict of a `compare`'s ledger; the largest first."""
+    """``what``, ms in both runs, difference, interval and verdict of a ledger; the largest first."""
     rows = changes.filter(
         (pl.col("scope").cast(pl.String) == "ledger") & ((pl.col("a_ns") > 0) | (pl.col("b_ns") > 0))
     ).sort(-pl.col("delta_ns").abs(), maintain_order=True)
@@ -37,3 +37,6 @@ def legend(changes: pl.DataFrame) -> tuple[tuple[str, str], ...]:
     shown = table(changes)
     found = tuple(pair for pair in _differences.COLOURS if (shown["kind"] == pair[0]).any())
     return (*found, ("95 % interval", _theme.TEXT)) if shown["low ms"].count() else found
+
+
+FIGURES = {(): of_ledger}

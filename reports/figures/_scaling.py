@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import holoviews as hv
-import numpy as np
 import polars as pl
 
 from traceview import units
@@ -30,7 +29,7 @@ UNIT = "%"
 
 
 def speeds(found: Scaling) -> pl.DataFrame:
-    """``run, ranks``, retention with its interval in %, speed-up with its own, and the ideal; of known runs."""
+    """``run, ranks``, retention in % and speed-up, with intervals, and the ideal; where they are known."""
     ratio = pl.col("rank_count") / pl.col("rank_count").first()
     kept = {name: pl.col(name) for name in ("retention", "retention_low", "retention_high")}
     is_base = pl.col("base_run").is_null()
@@ -143,6 +142,14 @@ def owners(found: Scaling, run: str) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def by_owner(found: Scaling, run: str) -> Any:  # noqa: ANN401 - an hv.Overlay
-    """Lying bars of `owners`."""
-    return _differences.lying(owners(found, run))
+def by_owner(found: Scaling, run: str = "") -> Any:  # noqa: ANN401 - an hv.Overlay
+    """Lying bars of `owners`, of the largest run by default."""
+    return _differences.lying(owners(found, run or str(found.sizes["run"][-1])))
+
+
+FIGURES = {
+    ("speed-up",): speed_up,
+    ("retention",): retention,
+    ("efficiency",): by_run,
+    ("losses",): by_owner,
+}

@@ -23,7 +23,7 @@ SMALLEST, LARGEST = 6.0, 22.0
 
 
 def points(roofline: pl.DataFrame) -> pl.DataFrame:
-    """What is drawn of a `roofline` by `KEYS`: intensity, rate, limits and time; the longest products first."""
+    """What is drawn of a `roofline` by `KEYS`: intensity, rate, limits, time; the longest products first."""
     known = roofline.filter((pl.col("intensity") > 0) & (pl.col("tflops") > 0))
     return (
         known.sort(-pl.col("time_ns"), *KEYS)
@@ -67,7 +67,7 @@ def by_product(roofline: pl.DataFrame) -> Any:  # noqa: ANN401 - an hv.Overlay
 
 
 def _lowest(table: pl.DataFrame) -> float:
-    """The slowest rate of products that take some time; the axis begins there, for a few are next to nothing."""
+    """The slowest rate of products that take some time: there the axis begins."""
     told = table.filter(pl.col("ms") >= NEGLIGIBLE * pl.col("ms").sum())
     return float(told["TFLOP/s"].to_numpy().min(initial=1e3))
 

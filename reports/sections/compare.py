@@ -15,7 +15,7 @@ def build(answers: Answers) -> SectionData | None:
     page = pages.page((baseline, answers.about), found, ())
     rows = _changes.table(found.changes)
     if rows.is_empty():
-        return SectionData(page[-1:], reason="neither run has device work in its steps.")
+        return SectionData(tuple(page[-1:]), reason="neither run has device work in its steps.")
     figure = Figure(
         "compare-ledger",
         f"difference of each part of the {answers.window}, ms per rank: A is the baseline, B this run",

@@ -54,8 +54,8 @@ def _method(rows: pl.DataFrame, drawn: int) -> str:
         f" {units.percent(unknown / (known + unknown))} of GEMM time is of unknown shape." if unknown else ""
     )
     return (
-        "Dashed: memory bandwidth up to the ridge, the peak beyond it, as published. Caches may lift products "
-        f"above it. Area grows with time.{first}{left}"
+        "Dashed: memory bandwidth up to the ridge, the peak beyond it, as published. Caches may lift a "
+        f"product above it. Area grows with time.{first}{left}"
     )
 
 

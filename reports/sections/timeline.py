@@ -33,7 +33,7 @@ def build(answers: Answers) -> SectionData:
         traces, lanes.clocks(clocks), step=step, most_bars=timeline.FIGURE_BARS, uncertainty_ns=apart(clocks)
     )
     figure = Figure(
-        "timeline",
+        "timeline-lanes",
         f"{f'step {step}' if step is not None else 'everything recorded'} of {_named(chosen)}",
         caption(made, rows, step),
         exposed(made),
@@ -70,7 +70,8 @@ def caption(made: Timeline, rows: pl.DataFrame, step: int | None) -> str:
         .sort("rank")
         .iter_rows()
     ]
-    return f"Least, median and most compute: {'; '.join(parts)}." if len(parts) > 1 else f"{parts[0]}."
+    told = "; ".join(parts) or "no work of the chosen ranks was recorded"
+    return f"Least, median and most compute: {told}." if len(parts) > 1 else f"{told}."
 
 
 def exposed(made: Timeline) -> pl.DataFrame:

@@ -423,7 +423,7 @@ def test_counters_have_a_bar_per_state_and_a_line_over_steps() -> None:
     steps = [
         shared | {"metric": "NVLink TX", "unit": "%", "step": step, "mean": mean} for step, mean in ((1, 30.0), (2, 45.0))
     ]  # fmt: skip
-    frames = {
+    frames: dict[section.Question, pl.DataFrame] = {
         ("counters", ("metric",)): _frame(counters.RESULT, shared | {"metric": "NVLink TX", "unit": "%", "mean": 37.5}),
         ("counters", ("state",)): _frame(counters.RESULT, *states),
         ("counters", ("step",)): _frame(counters.RESULT, *steps),
