@@ -19,8 +19,8 @@ from click.testing import CliRunner
 
 import traceview as tv
 from traceview import api, registry
+from traceview.analyzers._gaps import CAUSES
 from traceview.analyzers.counters import STATES
-from traceview.analyzers.idle import CAUSES
 from traceview.cli import main
 from traceview.reports import html
 from traceview.reports.figures import _theme
@@ -422,7 +422,7 @@ def test_a_baseline_gives_a_section_whose_parts_add_up_to_the_difference_of_the_
     (data,) = [data for section, data in composed.sections if section.name == "compare"]
     (figure,) = data.figures
     change = composed.tables()["compare"]["delta_step_ns"][0]
-    assert figure.data["Δ ms"].sum() * 1e6 == pytest.approx(change)
+    assert float(figure.data["Δ ms"].sum()) * 1e6 == pytest.approx(change)
     step = composed.cards[0].change
     assert step is not None
     assert step.trend == "worse"
