@@ -7,6 +7,7 @@ Usage: ``python docs/generate.py [--check] [ROOT]``. With ``--check`` nothing is
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import shlex
 import subprocess
@@ -21,6 +22,7 @@ import polars as pl
 from traceview import registry, schema, utilization
 from traceview.cli import main as root_command
 from traceview.comparisons import compare, scaling
+from traceview.reports import json_schema, outputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -54,6 +56,21 @@ def schema_page() -> str:
     scaled = [_table(table, title=f"scaling: {table.name}") for table in scaling.TABLES]
     parts = (*canonical, "## Results", *results, "## Comparisons", *compared, *scaled)
     return "\n\n".join((MADE, TABLES_INTRODUCTION, *parts)) + "\n"
+
+
+def json_schemas() -> dict[str, str]:
+    """For each command that gives JSON the file of its schema, and its text."""
+    known = outputs.tables()
+    context = click.Context(root_command)
+    pages = {}
+    for name in root_command.list_commands(context):
+        command = root_command.get_command(context, name)
+        if command is not None and any(option.name == "format" for option in command.params):
+            text = json.dumps(json_schema.schema(name, known[name]), indent=1, ensure_ascii=False)
+            pages[f"docs/schemas/{name}.schema.json"] = text + "\n"
+    results = {name: analysis.result for name, analysis in registry.analyses().items()}
+    text = json.dumps(json_schema.report(results), indent=1, ensure_ascii=False)
+    return pages | {"docs/schemas/report.schema.json": text + "\n"}
 
 
 def cli_page() -> str:
@@ -137,9 +154,15 @@ def main(arguments: list[str]) -> int:
     places = [Path(argument) for argument in arguments if argument != "--check"]
     root = places[0] if places else CHECKOUT
     readme = (root / "README.md").read_text(encoding="utf-8")
-    pages = {"docs/schema.md": schema_page(), "docs/cli.md": cli_page(), "README.md": with_output(readme)}
+    pages = {
+        "docs/schema.md": schema_page(),
+        "docs/cli.md": cli_page(),
+        "README.md": with_output(readme),
+        **json_schemas(),
+    }
     if "--check" not in arguments:
         for name, text in pages.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")
         return 0
     stale = [name for name, text in pages.items() if _content(root / name) != text]

@@ -11,7 +11,6 @@ import base64
 import gzip
 import hashlib
 import json
-import re
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from markupsafe import Markup
 
 from traceview.reports import layout
 from traceview.reports import timeline as timelines
-from traceview.reports.printable import printable
+from traceview.reports.markup import shown, tooltip
 from traceview.reports.section import CSV_ROWS, TABLE_ROWS
 from traceview.reports.timeline import Timeline
 from traceview.version import VERSION
@@ -35,13 +34,8 @@ if TYPE_CHECKING:
     from traceview.reports.report import Report
     from traceview.reports.scaling_report import ScalingReport
 
-LETTERS, TOOLTIP_LETTERS = 120, 400
-"""Letters of a name on the page, and of one that the pointer rests on."""
-
 TABLE_BYTES = 60_000
 """Size of a table embedded as JSON, about; ``--json`` writes all rows of all tables."""
-
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|[kMGT]?B)(?:$|\W))")
 
 
 def render(report: Report | ScalingReport, *, compact: bool = False) -> str:
@@ -217,18 +211,6 @@ def _environment() -> jinja2.Environment:
         for kind in (layout.Facts, layout.Grid, layout.Note, layout.Verdict)
     }
     return environment
-
-
-def shown(text: object, letters: int = LETTERS) -> str:
-    """``text`` with nothing that hides or reorders it, cut at ``letters``; numbers keep their units."""
-    safe = _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", printable(str(text)[: letters + 1]))
-    return safe if len(safe) <= letters else f"{safe[: letters - 1]}…"
-
-
-def tooltip(text: str, hint: str = "") -> str:
-    """What is to be read when the pointer rests on ``text``; empty where the page shows it whole."""
-    full = hint or str(text)
-    return shown(full, TOOLTIP_LETTERS) if len(full) > LETTERS or (hint and hint != text) else ""
 
 
 def _data_uri(csv: str) -> str:

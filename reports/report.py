@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from traceview import utilization
+from traceview import stages, utilization
+from traceview.errors import PluginError
 from traceview.reports import inventory, json_, summary, text
 from traceview.reports.cards import Card, Figures, cards
 from traceview.reports.findings import KIND, Evidence
@@ -105,7 +106,8 @@ class Report:
         """The page; ``compact`` halves its size, for browsers of 2023 and newer."""
         from traceview.reports import html  # noqa: PLC0415 - loads Bokeh
 
-        return html.render(self, compact=compact)
+        with stages.stage("render", "html"):
+            return html.render(self, compact=compact)
 
     def json(self) -> str:
         """All numbers of the report as one JSON object."""
@@ -165,7 +167,7 @@ def compose(
         used,
         (baseline.about, baseline.comparison) if baseline else None,
     )
-    built = [(section, section.build(answers)) for section in sorted(sections, key=lambda one: one.order)]
+    built = [(section, _built(section, answers)) for section in sorted(sections, key=lambda one: one.order)]
     notes = [run.diagnostics, *([baseline.comparison.notes] if baseline else [])]
     return Report(
         title=title or run.name,
@@ -180,6 +182,14 @@ def compose(
         diagnostics=pl.concat(notes, how="vertical_relaxed"),
         baseline=baseline.about.name if baseline else None,
     )
+
+
+def _built(section: Section, answers: Answers) -> SectionData | None:
+    """What ``section`` shows; a plugin's section that fails says so, and costs no other section."""
+    try:
+        return section.build(answers)
+    except PluginError as error:
+        return SectionData(reason=str(error))
 
 
 def figures(run: Run, frames: Mapping[Question, pl.DataFrame]) -> Figures:

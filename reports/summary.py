@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceview import utilization
+from traceview.reports import layout, notebook, text
 from traceview.reports.about import About, StepUse
 from traceview.reports.findings import Evidence, Finding, Total, findings
 from traceview.reports.notices import Notice, notices
@@ -16,6 +17,8 @@ from traceview.statistics import StepTime, step_time
 from traceview.terms import Asked
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from traceview.run import Run
     from traceview.utilization import Utilization
 
@@ -32,6 +35,10 @@ STEP_TIMES = Table(
     },
 )
 STEPS = ("rank", "step", "dur_ns", "op_count", "status", "source")
+DEFAULT_KIND = ("axis", "collective", "role")
+"""The grain in which communication is shown unless another is asked for."""
+
+_SPANS = ("rank", "step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,27 @@ class Summary:
     def window(self) -> str:
         """What one window is called: "step" where steps were used, else "window"."""
         return "step" if self.step_use.used else "window"
+
+    def __repr__(self) -> str:
+        return f"<summary of '{self.about.name}': {self.findings[0].text}>"
+
+    def __str__(self) -> str:
+        return layout.plain(text.summary(self, every_notice=False))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook.blocks(text.summary(self, every_notice=False))
+
+
+def span_grain(by: Sequence[str]) -> tuple[str, ...]:
+    """Grain of the breakdown where ``by`` is asked for: those of it that are ranks or steps, or ranks."""
+    return tuple(grain for grain in by if grain in _SPANS) or ("rank",)
+
+
+def kind_grain(by: Sequence[str]) -> tuple[str, ...]:
+    """Grain of the communication table: ``by``, with `DEFAULT_KIND` if that names no kind."""
+    kinds = tuple(grain for grain in by if grain not in _SPANS)
+    return tuple(by) if kinds else (*by, *DEFAULT_KIND)
 
 
 def summarize(

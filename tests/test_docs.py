@@ -19,8 +19,9 @@ from traceview.cli import main as root_command
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 GENERATOR = CHECKOUT / "docs" / "generate.py"
-GENERATED = ("docs/schema.md", "docs/cli.md", "README.md")
-PROSE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+SCHEMAS = tuple(f"docs/schemas/{path.name}" for path in (CHECKOUT / "docs" / "schemas").iterdir())
+GENERATED = ("docs/schema.md", "docs/cli.md", "README.md", *SCHEMAS)
+PROSE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/machine.md")
 LONGEST = {"README.md": 150, "ARCHITECTURE.md": 180, "CONTRIBUTING.md": 120}
 
 CONTEXT = click.Context(root_command)
@@ -45,7 +46,7 @@ def test_what_is_made_from_code_is_current() -> None:
 
 
 def test_what_was_edited_by_hand_is_reported_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "schemas").mkdir(parents=True)
     for name in GENERATED:
         shutil.copy(CHECKOUT / name, tmp_path / name)
     for page, was, by_hand in (
@@ -144,8 +145,9 @@ def test_a_page_names_only_files_and_make_targets_that_exist(page: str) -> None:
     assert set(re.findall(r"\bmake ([a-z]+)\b", _code(page))) - targets == set()
 
 
-def test_the_python_lines_of_the_readme_run() -> None:
-    (lines,) = re.findall(r"```python\n(.*?)```", _text("README.md"), flags=re.DOTALL)
+@pytest.mark.parametrize("page", ["README.md", "docs/machine.md"])
+def test_the_python_lines_of_a_page_run(page: str) -> None:
+    (lines,) = re.findall(r"```python\n(.*?)```", _text(page), flags=re.DOTALL)
     done = subprocess.run(
         [sys.executable, "-c", lines], cwd=CHECKOUT, check=False, capture_output=True, text=True
     )

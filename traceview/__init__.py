@@ -17,7 +17,6 @@ from traceview.version import VERSION
 if TYPE_CHECKING:
     from traceview.annotation import annotate, annotate_model
     from traceview.api import (
-        Result,
         all_to_all,
         analyze,
         analyze_all,
@@ -28,7 +27,9 @@ if TYPE_CHECKING:
         counters,
         efficiency,
         expert_load,
+        explain,
         export_perfetto,
+        findings,
         hideability,
         idle,
         interference,
@@ -44,11 +45,13 @@ if TYPE_CHECKING:
         roofline,
         scaling,
         stragglers,
+        summary,
         timeline,
         traffic,
     )
     from traceview.errors import TraceViewError
     from traceview.recording import profile_steps
+    from traceview.result import Result
     from traceview.run import Run
 
 __version__ = VERSION
@@ -69,7 +72,9 @@ __all__ = [
     "counters",
     "efficiency",
     "expert_load",
+    "explain",
     "export_perfetto",
+    "findings",
     "hideability",
     "idle",
     "interference",
@@ -86,11 +91,13 @@ __all__ = [
     "roofline",
     "scaling",
     "stragglers",
+    "summary",
     "timeline",
     "traffic",
 ]
 
 _HOME = dict.fromkeys(__all__, "traceview.api") | {
+    "Result": "traceview.result",
     "Run": "traceview.run",
     "annotate": "traceview.annotation",
     "annotate_model": "traceview.annotation",

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from traceview import inputs, jobs, recipe, registry, sink, store, utilization
+from traceview import inputs, jobs, recipe, registry, sink, stages, store, utilization
 from traceview import run as runs
-from traceview.classify import Classifier
 from traceview.comparisons import compare as comparison
 from traceview.comparisons import scaling as comparing
 from traceview.contracts import Analysis, Options
@@ -28,20 +27,27 @@ from traceview.errors import (
     UnknownFormatError,
     UsageError,
 )
+from traceview.plugins import Broken
 from traceview.prepare import prepare
+from traceview.result import Result
 from traceview.terms import Asked
 from traceview.trace import diagnostic
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from traceview.classify import Classifier
     from traceview.comparisons.compare import Comparison
     from traceview.comparisons.scaling import Scaling
+    from traceview.contracts import Parser
     from traceview.inputs import Candidate
+    from traceview.reports.explain import Explanation
     from traceview.reports.report import Report
     from traceview.reports.scaling_report import ScalingReport
+    from traceview.reports.summary import Summary
     from traceview.reports.timeline import Timeline
     from traceview.run import Run
+    from traceview.source import Source
     from traceview.trace import Trace
     from traceview.utilization import Utilization
 
@@ -66,42 +72,6 @@ class Loading:
     cache: Path | None = None
     workers: int | None = None
     progress: jobs.Progress = jobs.silent
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The answer to a question: a small table, and what it was asked with."""
-
-    frame: pl.DataFrame
-    analysis: Analysis
-    options: Options
-
-    def summary(self) -> list[dict[str, Any]]:
-        """The rows as plain Python values, ready for JSON."""
-        return self.frame.to_dicts()
-
-    def plot(self) -> Any:  # noqa: ANN401 - a HoloViews element, and HoloViews is loaded only here
-        """The figure of the HTML report that shows this result, as a HoloViews element.
-
-        Raises:
-            UsageError: This question has no picture in this grain.
-        """
-        drawn = registry.figures(self.analysis.name)
-        if self.options.by not in drawn:
-            grains = "; ".join(", ".join(by) for by in drawn) or "none"
-            message = (
-                f"no picture of '{self.analysis.name}' by {', '.join(self.options.by) or 'nothing'}; "
-                f"grains with one: {grains}."
-            )
-            raise UsageError(message)
-        return drawn[self.options.by](self.frame)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The table as an Arrow C stream: for pyarrow, DuckDB, pandas, narwhals."""
-        return self.frame.__arrow_c_stream__(requested_schema)
-
-    def __repr__(self) -> str:
-        return f"<{self.analysis.name} by {', '.join(self.options.by)}>\n{self.frame}"
 
 
 def load(places: PLACE | Sequence[PLACE], *, ranks: Collection[int] | None = None, **how: Any) -> Run:  # noqa: ANN401 - the fields of Loading
@@ -149,7 +119,7 @@ def load_runs(
     traces = [trace for outcome in outcomes if not isinstance(outcome, TraceViewError) for trace in outcome]
     if not traces:
         raise _nothing_usable(listed, candidates, outcomes)
-    skipped = _skipped(candidates, outcomes)
+    skipped = [*_skipped(candidates, outcomes), *_left_out_plugins()]
     found = [_with_recipe(replace(run, notes=pl.concat([run.notes, *skipped]))) for run in runs.group(traces)]
     return [runs.only_ranks(run, ranks) for run in found] if ranks is not None else found
 
@@ -175,12 +145,15 @@ def analyze_all(
     for trace in run.traces:
         held = trace.held()
         for key, (analysis, options) in wanted.items():
-            partials[key].append(analysis.map(held, options))
+            with stages.stage("map", analysis.name):
+                partials[key].append(analysis.map(held, options))
     results = []
     for place, (key, (analysis, options)) in enumerate(zip(shared, asked, strict=True)):
         whole = pl.concat(partials[key])
         partials[key] = [whole] if key in shared[place + 1 :] else []  # let go of what is answered
-        results.append(Result(analysis.result.conform(analysis.reduce(whole, options)), analysis, options))
+        with stages.stage("reduce", analysis.name):
+            frame = analysis.result.conform(analysis.reduce(whole, options))
+        results.append(Result(frame, analysis, options))
     return results
 
 
@@ -197,6 +170,57 @@ def _analysis(name: str, by: Sequence[str]) -> Analysis:
         message = f"'{name}' cannot be shown by {', '.join(wrong)}; choose from: {choice}."
         raise UsageError(message)
     return analysis
+
+
+def summary(run: Run, *, by: Sequence[str] = (), steps: Steps = "auto") -> Summary:
+    """``run`` summed up, as ``traceview summary`` does: breakdown, communication, findings, the verdict.
+
+    The breakdown takes the grains it has (rank, step), the communication table takes all; either falls back
+    to its own where it is given none. ``print`` shows the page of the command line.
+
+    Raises:
+        UsageError: A grain is unknown to both.
+    """
+    from traceview.reports import summary as summaries  # noqa: PLC0415 - only this question needs it
+    from traceview.reports.findings import Evidence  # noqa: PLC0415 - likewise
+
+    questions = [
+        ("breakdown", ("rank", "step")),
+        ("overlap", summaries.kind_grain(by)),
+        ("overlap", summaries.DEFAULT_KIND),
+        ("collectives", summaries.DEFAULT_KIND),
+        ("stragglers", ("rank",)),
+        ("experts", ("layer",)),
+    ]
+    windows, collectives, *evidence = analyze_all(run, questions, steps=steps)
+    return summaries.summarize(
+        run,
+        windows=windows.frame,
+        breakdown=windows.coarser(summaries.span_grain(by)).frame,
+        collectives=collectives.frame,
+        evidence=Evidence(*(result.frame for result in evidence)),
+    )
+
+
+def findings(run: Run, *, steps: Steps = "auto") -> pl.DataFrame:
+    """The verdict on ``run``, then what costs most: one row per sentence, with the numbers behind it.
+
+    Costs overlap and must not be added; ``reports.findings.FINDINGS`` says what each column means.
+    """
+    from traceview.reports.findings import table  # noqa: PLC0415 - only this question needs it
+
+    return table(list(summary(run, steps=steps).findings))
+
+
+def explain(metric: str) -> Explanation:
+    """What ``metric`` means: a column of any result, or what people call it (``"mfu"``, ``"busbw"``).
+
+    Raises:
+        UsageError: There is no such column; the message has the nearest names.
+    """
+    from traceview.reports import explain as explanations  # noqa: PLC0415 - only this question needs it
+
+    return explanations.explain(metric)
 
 
 def breakdown(run: Run, *, by: Sequence[str] = ("rank",), steps: Steps = "auto") -> Result:
@@ -525,6 +549,8 @@ def _answers(
 
 
 def _read_all(candidates: Sequence[Candidate], loading: Loading) -> list[list[Trace] | TraceViewError]:
+    registry.parsers()  # plugins that clash are one error, and not one for each file
+    registry.classifier()
     large = sum(candidate.source.size for candidate in candidates) > SPILL_BYTES
     cache = loading.cache or (store.default_folder() if large else None)
     workers = (loading.workers or jobs.default_workers()) if cache else 1
@@ -534,16 +560,28 @@ def _read_all(candidates: Sequence[Candidate], loading: Loading) -> list[list[Tr
 
 def _read(candidate: Candidate, *, rules: Path | None, cache: Path | None) -> list[Trace]:
     """The prepared traces of one file, from the cache if they are there."""
-    classifier = Classifier.with_user_rules(rules) if rules else Classifier.default()
+    classifier = registry.classifier(rules)
     source = candidate.source
-    parser = inputs.parser_for(source, registry.parsers())
+    with stages.stage("read"):
+        parser = inputs.parser_for(source, registry.parsers())
     if cache is None:
-        return [prepare(trace, classifier) for trace in parser.parse(source)]
+        return [_prepared(trace, classifier) for trace in _parsed(parser, source)]
     folder = cache / store.key(source.path, parser.name, parser.version, classifier.digest)
     if not store.is_whole(folder / "0"):
-        for number, trace in enumerate(parser.parse(source)):
-            store.write(prepare(trace, classifier), folder / str(number))
-    return [store.read(part) for part in sorted(folder.iterdir()) if store.is_whole(part)]
+        for number, trace in enumerate(_parsed(parser, source)):
+            store.write(_prepared(trace, classifier), folder / str(number))
+    with stages.stage("read", "cache"):
+        return [store.read(part) for part in sorted(folder.iterdir()) if store.is_whole(part)]
+
+
+def _parsed(parser: Parser, source: Source) -> list[Trace]:
+    with stages.stage("parse", parser.name):
+        return parser.parse(source)
+
+
+def _prepared(trace: Trace, classifier: Classifier) -> Trace:
+    with stages.stage("prepare"):
+        return prepare(trace, classifier)
 
 
 def _with_recipe(run: Run) -> Run:
@@ -566,6 +604,12 @@ def _nothing_usable(
     more = f"\n  and {len(reasons) - 5} more" if len(reasons) > 5 else ""
     where = ", ".join(map(str, places))
     return NoTraceError(f"no usable trace at '{where}' ({len(candidates)} files looked at):\n{shown}{more}")
+
+
+def _left_out_plugins() -> list[pl.DataFrame]:
+    """A warning for every plugin that cannot be used."""
+    broken = [found for found in registry.contributed() if isinstance(found, Broken)]
+    return [diagnostic("warning", "plugin.broken", str(found), count=1) for found in broken]
 
 
 def _skipped(

@@ -67,13 +67,17 @@ class Classifier:
         return cls(kernel_rules())
 
     @classmethod
-    def with_user_rules(cls, path: Path) -> Self:
-        """The user's rules, tried before traceview's; one with the id of ours replaces it.
+    def with_user_rules(cls, path: Path, base: RuleTable | None = None) -> Self:
+        """The user's rules, tried before ``base``; one with the id of a rule there replaces it.
+
+        Args:
+            path: The user's file.
+            base: The rules that come with traceview, unless others are given.
 
         Raises:
             RuleError: The file cannot be read, or a rule in it cannot be used.
         """
-        return cls(RuleTable.load(path, FIELDS).before(kernel_rules()))
+        return cls(RuleTable.load(path, FIELDS).before(base or kernel_rules()))
 
     @property
     def digest(self) -> str:

@@ -107,3 +107,6 @@ def _help_line(name: str) -> str:
 @click.version_option(__version__, prog_name="traceview")
 def main() -> None:
     """Where a Mixture-of-Experts training step goes, from profiler traces alone."""
+    from traceview.commands import _environment  # noqa: PLC0415 - not for --help
+
+    _environment.apply()

@@ -4,6 +4,7 @@
 
     TraceViewError
     ├── UsageError            the request itself is wrong (exit 2)
+    ├── PluginError           what another distribution adds cannot be used (exit 2)
     ├── NoTraceError          nothing usable was found (exit 3)
     │   ├── UnknownFormatError    no parser recognises the file
     │   └── ParseError            a parser recognised the file and could not read it
@@ -102,6 +103,28 @@ class RuleError(UsageError):
     def at(cls, path: Path | str, rule: str, why: str) -> Self:
         """Rule ``rule`` of ``path`` cannot be used because of ``why``."""
         return cls(f"rules file '{path}', rule {rule}: {why}.")
+
+
+class PluginError(TraceViewError):
+    """What another distribution adds clashes with something, or fails."""
+
+    exit_code = 2
+
+    @classmethod
+    def clashing(cls, kind: str, name: str, first: str, second: str) -> Self:
+        """Two ``kind`` are called ``name``: one of distribution ``first``, one of ``second``."""
+        return cls(
+            f"two {kind} are called '{name}': one comes with {first}, one with {second}.\n"
+            "Hint: uninstall one of them, or ask its authors for another name."
+        )
+
+    @classmethod
+    def failing(cls, what: str, error: Exception) -> Self:
+        """``what`` raised ``error``, whose text may quote the trace and is not repeated."""
+        return cls(
+            f"{what} failed with {type(error).__name__}.\n"
+            "Hint: --debug shows where; its authors want to know, and uninstalling it helps meanwhile."
+        )
 
 
 class AnalysisError(TraceViewError):

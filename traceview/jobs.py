@@ -12,6 +12,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from traceview import stages
 from traceview.errors import TraceViewError
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def _in_pool(
     """Outcomes of the items of ``batch`` that finish before the pool, if ever, breaks."""
     # never fork: a forked polars can deadlock
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(width, len(batch)) or 1, mp_context=context) as pool:
+    prepared = stages.enable if stages.enabled() else None
+    with ProcessPoolExecutor(min(width, len(batch)) or 1, mp_context=context, initializer=prepared) as pool:
         futures: dict[Future[Outcome | TraceViewError], int] = {
             pool.submit(_guarded, function, items[index]): index for index in batch
         }

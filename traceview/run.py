@@ -6,6 +6,7 @@ there, its job has the same size, and, where the rank was not recorded, its wind
 
 from __future__ import annotations
 
+import importlib
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -80,8 +81,15 @@ class Run:
         facts = self.traces[0].facts
         steps = len(self.traces[0].tables["steps"]) if "steps" in self.traces[0].tables else 0
         of = f" of {self.world_size}" if self.world_size and self.world_size != len(self.ranks) else ""
-        device = f", {facts.device_name}" if facts.device_name else ""
-        return f"<Run '{self.name}': {len(self.ranks)}{of} ranks, {facts.format}{device}, {steps} steps>"
+        device = f", {_plain(facts.device_name)}" if facts.device_name else ""
+        name = _plain(self.name)
+        return f"<Run '{name}': {len(self.ranks)}{of} ranks, {facts.format}{device}, {steps} steps>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows; reads two small tables of one rank and analyses nothing."""
+        # by name, as contributors' modules are found: reports know runs, and not the other way round
+        shown: str = importlib.import_module("traceview.reports.notebook").run(self)
+        return shown
 
 
 def only_ranks(run: Run, ranks: Collection[int]) -> Run:
@@ -157,7 +165,19 @@ def _run(name: str, traces: list[Trace]) -> Run:
     if run.world_size and len(run.ranks) < run.world_size:
         text = f"{len(run.ranks)} of {run.world_size} ranks are here; figures describe these ranks only"
         notes.append(diagnostic("info", "run.ranks_missing", text, count=run.world_size - len(run.ranks)))
+    nameless = [trace for trace in run.traces if trace.facts.host is None]
+    if nameless and len(run.ranks) > 1:
+        text = (
+            f"{units.plural(len(nameless), 'file')} name no host; such ranks share a clock only as far as "
+            "the ends of their collectives agree"
+        )
+        notes.append(diagnostic("info", "run.host_unknown", text, count=len(nameless)))
     return replace(run, notes=pl.concat([run.notes, *notes]))
+
+
+def _plain(name: str) -> str:
+    """A recorded name on one short line."""
+    return "".join(letter if letter.isprintable() else " " for letter in name[:80])
 
 
 def _listed(ranks: Collection[int]) -> str:

@@ -158,7 +158,8 @@ class Table:
         fields = []
         for arrow_field, column in zip(self.empty().to_arrow().schema, self.columns.values(), strict=True):
             facts = {"doc": column.doc} | ({"unit": column.unit} if column.unit else {})
-            fields.append(arrow_field.with_metadata(facts))
+            # polars' own metadata stays: it tells an Enum from other dictionaries
+            fields.append(arrow_field.with_metadata({**(arrow_field.metadata or {}), **facts}))
         import pyarrow as pa  # noqa: PLC0415 - heavy, and only exports need it
 
         return pa.schema(fields, metadata={"table": self.name, "doc": self.doc, "version": str(VERSION)})

@@ -44,7 +44,11 @@ class StoredTables(Mapping[str, pl.DataFrame]):
 
 
 def default_folder() -> Path:
-    """Where prepared traces go when nobody says otherwise: the user's cache folder."""
+    """Where prepared traces go when nobody says otherwise: the user's cache folder.
+
+    The one place below the commands that reads the environment: notebooks and the command line must find each
+    other's tables, and ``XDG_CACHE_HOME`` is where a user says that home has no room for them.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "traceview"
 

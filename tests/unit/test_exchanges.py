@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,13 @@ import traceview as tv
 from traceview.analyzers._exchanges import Timed, collect, timed
 from traceview.contracts import Options
 from traceview.synth import PRESETS, Clock, write
+from traceview.synth.workload import Straggler
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from traceview.run import Run
+    from traceview.synth.workload import Workload
 
 ALL = Options(steps="all")
 
@@ -199,3 +202,68 @@ def test_exposed_time_of_some_steps_adds_up_although_others_overlap_them(
     result = _timed(run, Options(steps=one))
     total = int(result.exchanges["exposed_ns"].sum()) + int(result.windows["several_ns"].sum())
     assert total == tv.breakdown(run, by=(), steps=one).frame["exposed_comm_ns"][0]
+
+
+# --- whose clock is whose, where the host was not recorded ---------------------------------------------
+
+_APART_NS = 123_000
+
+
+def _without_host(folder: Path, place: Path, *, name: str | None = None) -> Path:
+    """The run of ``folder`` as a profiler writes it that records no host (or ``name``) and sees one device."""
+    place.mkdir()
+    for path in folder.glob("rank*.gz"):
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        document.pop("host_name", None)
+        document |= {"host_name": name} if name else {}
+        document["deviceProperties"] = document["deviceProperties"][:1]
+        (place / path.name).write_bytes(gzip.compress(json.dumps(document).encode()))
+    return place
+
+
+def _on_clocks(*offsets_ns: int) -> Workload:
+    """Eight ranks on as many hosts as there are clocks; rank 5 is slow."""
+    return replace(
+        PRESETS["ep8-nccl"],
+        expert_imbalance=0.0,
+        ranks_per_host=8 // len(offsets_ns),
+        clocks=tuple(Clock(offset_ns=offset) for offset in offsets_ns),
+        stragglers=(Straggler(rank=5, cause="slow_kernels", factor=1.3),),
+    )
+
+
+@pytest.mark.parametrize("offsets", [(0,), (0, _APART_NS)])
+def test_without_recorded_hosts_clocks_that_lie_apart_are_found_and_the_blame_is_the_same(
+    tmp_path: Path, offsets: tuple[int, ...]
+) -> None:
+    write(_on_clocks(*offsets), tmp_path / "named")
+    named = tv.load(tmp_path / "named")
+    bare = tv.load(_without_host(tmp_path / "named", tmp_path / "bare"))
+    assert tv.stragglers(bare).frame.equals(tv.stragglers(named).frame)
+    split = ["role", "phase", "complete_count", "wait_ns", "transfer_ns", "exposed_wait_ns", "sent_bytes"]
+    assert tv.all_to_all(bare).frame.select(split).equals(tv.all_to_all(named).frame.select(split))
+    assert "run.host_unknown" in bare.diagnostics["code"].to_list()
+    assert "run.host_unknown" not in named.diagnostics["code"].to_list()
+    shifts = tv.clock_fit(bare).frame["offset_ns"]
+    assert shifts[0] - shifts[7] == pytest.approx(offsets[-1] - offsets[0], abs=1)
+
+
+def test_machines_of_one_name_are_told_apart_when_no_single_clock_could_stamp_them(tmp_path: Path) -> None:
+    write(_on_clocks(0, 5_000_000), tmp_path / "named")
+    alike = tv.load(_without_host(tmp_path / "named", tmp_path / "alike", name="localhost"))
+    expected = tv.stragglers(tv.load(tmp_path / "named")).frame
+    assert tv.stragglers(alike).frame.equals(expected)
+
+
+def test_what_ranks_of_unknown_hosts_disagree_by_stands_as_uncertainty(tmp_path: Path) -> None:
+    """Ends that scatter within what one clock does are no reason for more clocks, and no certainty either."""
+    write(_on_clocks(0), tmp_path / "named")
+    run = tv.load(_without_host(tmp_path / "named", tmp_path / "bare"))
+    collected = pl.concat([collect(trace, Options()) for trace in run.traces])
+    late = pl.when((pl.col("rank") == 3) & (pl.col("op") % 2 == 0)).then(30_000).otherwise(0)
+    longer = pl.when(pl.col("op").is_not_null()).then(pl.col("dur_ns") + late).otherwise("dur_ns")
+    found = timed(collected.with_columns(longer.alias("dur_ns")))
+    assert found.exchanges["host"].n_unique() == 8
+    offsets = found.clock.corrections["offset_ns"].to_numpy()
+    assert abs(offsets).max() < 1
+    assert 0 < (found.clock.residual_p95_ns or 0) <= 30_000

@@ -22,7 +22,7 @@ from traceview import api, registry
 from traceview.analyzers._gaps import CAUSES
 from traceview.analyzers.counters import STATES
 from traceview.cli import main
-from traceview.reports import html
+from traceview.reports import html, markup
 from traceview.reports.figures import _theme
 from traceview.reports.layout import Facts, Grid, Note, Verdict
 from traceview.reports.section import Figure, Section, SectionData, View
@@ -212,7 +212,7 @@ def test_ids_of_bokeh_are_renamed_and_names_that_look_like_them_are_not() -> Non
     ],
 )
 def test_text_is_printable_short_and_keeps_numbers_with_their_units(text: str, expected: str) -> None:
-    assert html.shown(text) == expected
+    assert markup.shown(text) == expected
 
 
 # --- how figures look --------------------------------------------------------------------------------

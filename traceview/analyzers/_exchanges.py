@@ -11,7 +11,7 @@ communicates and nothing computes; what several ops share is a figure of the win
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,6 +63,7 @@ EXCHANGES = Table(
         "ts_ns": Column(_I64, "start of the op, or of the window", "ns"),
         "dur_ns": Column(_I64, "duration of the op, or of the window", "ns"),
         "host": Column(pl.String(), "host as recorded, else the node that the rank's number puts it on"),
+        "is_host_known": Column(pl.Boolean(), "whether the host was recorded"),
         "node": Column(pl.Int32(), "scale-up domain (NVLink) by rank number"),
         "world_size": Column(pl.Int32(), "ranks of the job as recorded", nullable=True),
         "group_key": Column(pl.String(), "identity of the group over ranks", nullable=True),
@@ -104,10 +105,10 @@ def collect(trace: Trace, options: Options) -> pl.DataFrame:
     placed = _with_bytes(measured, trace)
     looked_at = frames.with_columns(pl.Series("several_ns", shared(found, comm["op"], exposed)))
     rows = pl.concat([placed, looked_at], how="diagonal_relaxed")
-    host = trace.facts.host or f"node {_node(trace)}"
     return EXCHANGES.frame(
         rows.with_columns(
-            host=pl.lit(host),
+            host=pl.lit(trace.facts.host or f"node {_node(trace)}"),
+            is_host_known=pl.lit(trace.facts.host is not None),
             node=pl.lit(_node(trace)),
             world_size=pl.lit(trace.facts.world_size, pl.Int32),
         )
@@ -250,14 +251,50 @@ def timed(partials: pl.DataFrame) -> Timed:
     """Matches, aligns and times the exchanges of all ranks."""
     is_window = pl.col("op").is_null()
     matched = matching.with_instance(partials.filter(~is_window))
-    clock = clocks.fit(matched)
-    aligned = matched.join(clock.corrections, on="host", how="left", maintain_order="left").with_columns(
+    domains, clock = _clock_domains(partials, matched)
+    placed, windows = (
+        frame.drop("host").join(domains, on="rank", how="left", maintain_order="left")
+        for frame in (matched, partials.filter(is_window))
+    )
+    aligned = placed.join(clock.corrections, on="host", how="left", maintain_order="left").with_columns(
         start_ns=clock.aligned("ts_ns")
     )
     aligned = aligned.with_columns(
         shift_ns=pl.col("start_ns") - pl.col("ts_ns"), end_ns=pl.col("start_ns") + pl.col("dur_ns")
     )
-    return Timed(_with_waits(_with_arrivals(aligned, clock)), partials.filter(is_window), clock)
+    return Timed(_with_waits(_with_arrivals(aligned, clock)), windows, clock)
+
+
+_SHARED_CLOCK_NS = 50_000
+"""Ends of collectives on one clock lie within about this: 20 µs at the median, on public runs of one host."""
+_SAME_NAME_NS = 1_000_000
+"""What ends of ranks whose recorded hosts bear one name would have to differ by to doubt that it is one."""
+_OWN_CLOCKS_FACTOR, _OWN_CLOCKS_INSTANCES = 3, 8
+
+
+def _clock_domains(partials: pl.DataFrame, matched: pl.DataFrame) -> tuple[pl.DataFrame, clocks.ClockFit]:
+    """Which ranks share a clock, as ``rank, host``; and the fit of these hosts.
+
+    A recorded host is one clock. Where none was recorded, the ranks of a node by number are taken to share
+    one, but only as far as the ends of their collectives bear it out: if clocks of their own fit the ranks
+    several times better, they get them. Such ranks are hosts of their own in what follows, so that what the
+    fit leaves over stands as uncertainty between them. The same goes for hosts of one name (``localhost``)
+    whose ends lie apart as no ends on one clock do.
+    """
+    owners = partials.select("rank", "host", "is_host_known").unique().sort("rank")
+    fit = clocks.fit(matched)
+    left, all_known = fit.residual_p95_ns or 0, bool(owners["is_host_known"].all())
+    own = pl.format("rank {}", "rank")
+    shares = owners["host"].n_unique() < len(owners)
+    if shares and left > (_SAME_NAME_NS if all_known else _SHARED_CLOCK_NS):
+        per_rank = clocks.fit(matched.with_columns(host=own))
+        better = (per_rank.residual_p95_ns or 0) * _OWN_CLOCKS_FACTOR < left
+        if better and per_rank.instance_count >= _OWN_CLOCKS_INSTANCES:
+            return owners.select("rank", host=own), per_rank
+    domains = owners.select("rank", "host", own=pl.when("is_host_known").then("host").otherwise(own))
+    corrections = domains.select("host", "own").unique().join(fit.corrections, on="host", how="inner")
+    named = corrections.drop("host").rename({"own": "host"}).select(fit.corrections.columns).sort("host")
+    return domains.select("rank", host="own"), replace(fit, corrections=named)
 
 
 def _with_arrivals(aligned: pl.DataFrame, clock: clocks.ClockFit) -> pl.DataFrame:

@@ -42,7 +42,10 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     member = dispatches.select("group_key", "group_size").drop_nulls().head(1)
     placed = loads.join(member, how="cross") if len(member) else loads
     labelled = placed.with_columns(
-        rank=pl.lit(trace.facts.rank or 0, pl.Int32), host=pl.lit("", pl.String), node=pl.lit(0, pl.Int32)
+        rank=pl.lit(trace.facts.rank or 0, pl.Int32),
+        host=pl.lit("", pl.String),
+        is_host_known=pl.lit(value=False),
+        node=pl.lit(0, pl.Int32),
     )
     return PARTIAL.frame(pl.concat([exchanges, labelled], how="diagonal_relaxed"))
 

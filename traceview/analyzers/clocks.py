@@ -39,8 +39,8 @@ GRAINS = {"rank": ("rank",)}
 
 def summarize(partials: pl.DataFrame, _options: Options) -> pl.DataFrame:
     """`RESULT`, one row per rank, ordered by rank."""
-    clock = _exchanges.timed(partials).clock
-    hosts = partials.select("rank", "host").unique()
+    found = _exchanges.timed(partials)
+    clock, hosts = found.clock, found.windows.select("rank", "host").unique()
     # a host without any collective was not fitted, and keeps its own clock
     alone = pl.col("component").max() + 1 + pl.col("rank")
     joined = hosts.join(clock.corrections, on="host", how="left").with_columns(

@@ -112,7 +112,8 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     launched = collected.filter(~is_window)
     running = trace.table("collectives").filter(pl.col("op").is_in(pl.Series(found.row).unique().implode()))
     strangers = running.filter(~pl.col("op").is_in(launched["op"].implode())).with_columns(
-        host=pl.lit(collected["host"].first(), pl.String), node=pl.lit(collected["node"].first(), pl.Int32)
+        pl.lit(collected[name].first(), collected.schema[name]).alias(name)
+        for name in ("host", "is_host_known", "node")
     )
     exposed = exposed_stretches(found, running["op"])
     alone = per_op(found, running["op"], exposed).drop("hidden_ns")

@@ -42,7 +42,10 @@ class Answer:
 
 def deliver(answer: Answer, request: Request) -> None:
     """Writes ``answer`` as ``request`` wants it."""
-    text = _text(answer, request)
+    from traceview import stages
+
+    with stages.stage("render", request.format):
+        text = _text(answer, request)
     if request.output is None:
         _print(text)
         return

@@ -60,6 +60,7 @@ def _rows() -> pl.DataFrame:
         ("platform", f"{platform.system()} {platform.machine()}", "machine"),
         *((name, _version(name), "version") for name in PACKAGES),
         *((name, shutil.which(name), "tool") for name in TOOLS),
+        *_plugins(),
         ("cores", str(jobs.default_workers()), "machine"),
         ("cache", str(cache), "cache"),
         ("cache size", units.size(_size(cache)), "cache"),
@@ -67,6 +68,21 @@ def _rows() -> pl.DataFrame:
     return pl.DataFrame(
         facts, schema={"name": pl.String, "value": pl.String, "kind": pl.String}, orient="row"
     )
+
+
+def _plugins() -> list[tuple[str, str, str]]:
+    """What other distributions add, or would if they could."""
+    from traceview import registry
+    from traceview.plugins import Broken
+
+    return [
+        (
+            f"{found.group.removeprefix('traceview.')} plugin {found.name}",
+            f"{found.distribution}{f', left out: {found.why}' if isinstance(found, Broken) else ''}",
+            "plugin",
+        )
+        for found in registry.contributed()
+    ]
 
 
 def _version(package: str) -> str | None:
