@@ -59,4 +59,4 @@ def _method(rows: pl.DataFrame, drawn: int) -> str:
     )
 
 
-SECTION = Section("roofline", "Roofline", 108, (BY_SHAPE,), build, command="kernels --by shape")
+SECTION = Section("roofline", "Roofline", 108, (BY_SHAPE,), build, command="kernels")

@@ -203,7 +203,7 @@ def _in_windows(found: _gaps.Pieces, frames: pl.DataFrame, by_op: pl.DataFrame) 
     sums = (
         cut.with_columns(by_op[name].gather(op) for name in by_op.columns)
         .filter(length > 0)
-        .group_by("window", "cause", "wait", *by_op.columns)
+        .group_by("window", "cause", "wait", *by_op.columns, maintain_order=True)
         .agg(length.sum(), gap_count=pl.len(), longest_ns=length.max())
     )
     return sums.with_columns(pl.Series(CAUSES, dtype=pl.Enum(CAUSES)).gather(sums["cause"]).alias("cause"))
@@ -238,7 +238,7 @@ def _gap_rows(
     named = gaps.with_columns(known[name].gather(wait) for name in LABELS)
     late = pl.col("idle_ns").filter(pl.col("cause").cast(pl.String).is_in(HOST_CAUSES)).sum()
     idle = pl.col("idle_ns").is_not_null()
-    sums = named.group_by("window", *labels).agg(
+    sums = named.group_by("window", *labels, maintain_order=True).agg(
         pl.col("idle_ns", "no_compute_ns").sum(),
         host_late_ns=late,
         gap_count=pl.col("gap_count").filter(idle).sum(),
@@ -260,7 +260,7 @@ def _wait_rows(known: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
     window = np.where(window >= 0, window, innermost(within, device[rows], start))
     placed = known[rows].with_columns(pl.Series("window", window)).filter(pl.col("window") >= 0)
     named = placed.with_columns(cause=pl.lit("host_blocked", pl.Enum(CAUSES)))
-    sums = named.group_by("window", "cause", *LABELS).agg(
+    sums = named.group_by("window", "cause", *LABELS, maintain_order=True).agg(
         sync_count=pl.len(),
         sync_wait_ns=(pl.col("end_ns") - pl.col("ts_ns")).sum(),
         copy_bytes=pl.col("copy_bytes").max(),
