@@ -17,6 +17,7 @@ SIZES := 256 512 1024
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check docs site notebooks samples bench clean
+.PHONY: help demo test check docs screenshots samples bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -74,6 +75,8 @@ site: notebooks
 	$(VENV)/bin/traceview report sample_traces/ep8-straggler -o out/example/report.html
 	$(VENV)/bin/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs out/docs
 	@echo "Open out/docs/index.html in a browser."
+screenshots: $(DEV)
+	$(VENV)/bin/python docs/screenshots.py
 
 samples: $(RUNTIME)
 	for preset in $(SAMPLES); do $(VENV)/bin/traceview synth $$preset -o sample_traces/$$preset || exit 1; done

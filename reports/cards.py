@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from traceview import units
@@ -12,12 +12,17 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from traceview.comparisons.compare import Comparison
     from traceview.reports.findings import Total
     from traceview.statistics import StepTime
+    from traceview.utilization import Utilization
 
 Tone = Literal["good", "fair", "poor", "plain"]
 Trend = Literal["better", "worse", "same"]
 TONES: tuple[Tone, ...] = ("good", "fair", "poor")
+HOST_LATE = 0.01
+"""From this share of the time on a late host has a card."""
+
 SAME = 0.005
 """A relative change, or one in a share of the whole, below this is called no change."""
 
@@ -54,6 +59,34 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
+class Mfu:
+    """How much of its peak a GPU reaches.
+
+    Attributes:
+        ratio: Of the peak, at the median step.
+        low: Low end of its 95 % interval; None with too few steps.
+        high: High end of it.
+        tflops: TFLOP/s per GPU.
+        peak: Whose peak.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    tflops: float
+    peak: str
+
+    @classmethod
+    def of(cls, used: Utilization) -> Mfu | None:
+        """That of the headline; None where throughput, operations or peak are not known."""
+        row = used.headline
+        if row is None or row["mfu_ratio"] is None or used.tflops_per_gpu is None:
+            return None
+        peak = f"{row['gpu']} {row['precision'].upper()}"
+        return cls(row["mfu_ratio"], row["mfu_low_ratio"], row["mfu_high_ratio"], used.tflops_per_gpu, peak)
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The numbers behind the cards; None is unknown.
 
@@ -69,6 +102,8 @@ class Figures:
         blamed_ratio: Exposed waiting for late ranks / window.
         worst_rank: The rank that costs most, if any.
         worst_ratio: Its share of all exposed waiting.
+        host_late_ratio: Share of the time in which the device waits for the host.
+        mfu: Throughput and MFU, if known.
     """
 
     step_ns: float | None
@@ -82,10 +117,20 @@ class Figures:
     blamed_ratio: float | None
     worst_rank: int | None
     worst_ratio: float | None
+    host_late_ratio: float | None = None
+    mfu: Mfu | None = None
 
     @classmethod
-    def of(cls, total: Total, time: StepTime | None, exchanges: pl.DataFrame, blame: pl.DataFrame) -> Figures:
-        """From the breakdown, the step times, `alltoall` by nothing and `stragglers` by rank."""
+    def of(  # noqa: PLR0913, PLR0917 - one argument per source
+        cls,
+        total: Total,
+        time: StepTime | None,
+        exchanges: pl.DataFrame,
+        blame: pl.DataFrame,
+        idle: pl.DataFrame,
+        used: Utilization,
+    ) -> Figures:
+        """From breakdown, step times, `alltoall` and `idle` by nothing, `stragglers` by rank, and MFU."""
         exchange = exchanges.row(0, named=True) if len(exchanges) else {}
         blamed = blame.drop_nulls("rank").sort("blamed_ns", descending=True, maintain_order=True)
         worst = blamed.row(0, named=True) if len(blamed) and blamed["blamed_ns"][0] else None
@@ -103,17 +148,34 @@ class Figures:
             blamed_ratio=total.share(charged) if told else None,
             worst_rank=worst["rank"] if worst else None,
             worst_ratio=worst["blamed_ns"] / (charged + free) if worst else None,
+            host_late_ratio=next(iter(idle["host_late_ratio"]), None),
+            mfu=Mfu.of(used),
         )
 
 
-def cards(now: Figures, before: Figures | None = None) -> tuple[Card, ...]:
+def cards(
+    now: Figures, before: Figures | None = None, *, compared: Comparison | None = None
+) -> tuple[Card, ...]:
     """The cards of a run, those that are unknown left out.
 
     Args:
         now: The run.
         before: What it is compared with.
+        compared: The run against that, step by step. Where it tells change from chance, only the step time
+            has a change, with its interval: of the others nothing of the kind is known.
     """
-    return tuple(_cards(now, before))
+    if compared is None or compared.totals["verdict"][0] == "unknown":
+        return tuple(_cards(now, before))
+    first, *others = _cards(now, None)
+    return (replace(first, change=_tested(compared), anchor="compare"), *others)
+
+
+def _tested(compared: Comparison) -> Change:
+    """How far the mean step moved, and how surely."""
+    total = compared.totals.row(0, named=True)
+    margin = (total["high_ns"] - total["low_ns"]) / 2 / total["a_step_ns"]
+    trend: Trend = {"more": "worse", "less": "better"}.get(total["verdict"], "same")  # type: ignore[assignment]  # literals
+    return Change(f"{_signed(100 * total['delta_step_ratio'], ' %')} ± {units.percent(margin)}", trend)
 
 
 def _cards(now: Figures, before: Figures | None) -> Iterator[Card]:
@@ -151,6 +213,26 @@ def _cards(now: Figures, before: Figures | None) -> Iterator[Card]:
             "straggler loss", now.blamed_ratio, before.blamed_ratio if before else None,
             (0.01, 0.05), detail, "stragglers",
         )  # fmt: skip
+    if now.host_late_ratio is not None and now.host_late_ratio >= HOST_LATE:
+        yield _share(
+            "host late", now.host_late_ratio, before.host_late_ratio if before else None,
+            (HOST_LATE, 0.05), "of the time the device waits for its host", "idle",
+        )  # fmt: skip
+    if now.mfu is not None:
+        yield _mfu(now.mfu, before.mfu if before else None)
+
+
+def _mfu(now: Mfu, before: Mfu | None) -> Card:
+    """Plain: what is high depends on model and size of the job."""
+    interval = ""
+    if now.low is not None and now.high is not None:
+        interval = f" (95 %: {units.percent_value(now.low)} to {units.percent_value(now.high)} %)"
+    detail = f"of {now.peak}{interval}; {units.significant(now.tflops, 4)} TFLOP/s per GPU"
+    change = None
+    if before is not None and before.peak == now.peak:
+        points = now.ratio - before.ratio
+        change = Change(_signed(100 * points, " points"), _trend(points, more_is_better=True))
+    return Card("MFU", units.percent(now.ratio), detail, anchor="throughput", change=change)
 
 
 def _share(  # noqa: PLR0913, PLR0917 - the parts of a card

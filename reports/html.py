@@ -21,7 +21,7 @@ from bokeh.embed import json_item
 from bokeh.resources import Resources
 from markupsafe import Markup
 
-from traceview.reports import layout, text
+from traceview.reports import layout
 from traceview.reports import timeline as timelines
 from traceview.reports.markup import shown, tooltip
 from traceview.reports.section import CSV_ROWS, TABLE_ROWS
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from traceview.reports.report import Report
+    from traceview.reports.scaling_report import ScalingReport
 
 TABLE_BYTES = 60_000
 """Size of a table embedded as JSON, about; ``--json`` writes all rows of all tables."""
 
 
-def render(report: Report, *, compact: bool = False) -> str:
+def render(report: Report | ScalingReport, *, compact: bool = False) -> str:
     """The page.
 
     Args:
@@ -52,7 +53,6 @@ def render(report: Report, *, compact: bool = False) -> str:
         .get_template("report.html.j2")
         .render(
             report=report,
-            head=text.header(report.summary),
             version=VERSION,
             policy=_policy(viewer, program, library),
             style=_style(),
@@ -111,7 +111,7 @@ def _policy(*scripts: str) -> str:
 # --- figures and numbers -----------------------------------------------------------------------------
 
 
-def _items(report: Report) -> Iterator[tuple[str, str]]:
+def _items(report: Report | ScalingReport) -> Iterator[tuple[str, str]]:
     """For each view of each figure its name and, as JSON, its Bokeh document or timeline."""
     import holoviews as hv  # noqa: PLC0415 - heavy, and only pages with figures need it
 
@@ -147,7 +147,7 @@ def renumbered(document: Any) -> Any:  # noqa: ANN401 - JSON
     return walk(document)
 
 
-def _numbers(report: Report) -> str:
+def _numbers(report: Report | ScalingReport) -> str:
     """What ``--json`` writes, but by column: names stand once, and long tables stop at `TABLE_BYTES`."""
     content = json.loads(report.json())
     tables, cut = {}, {}
@@ -217,7 +217,7 @@ def _data_uri(csv: str) -> str:
     return f"data:text/csv;charset=utf-8,{quote(csv, safe=',')}"
 
 
-def _anchors(report: Report) -> dict[str, str]:
+def _anchors(report: Report | ScalingReport) -> dict[str, str]:
     """Section that answers the command of a finding, such as ``traceview alltoall``."""
     found: dict[str, str] = {}
     for section, _ in report.sections:

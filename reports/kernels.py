@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from traceview.reports.about import About
     from traceview.reports.notices import Notice
 
-ROWS, PRODUCT_ROWS, FEW_ROWS = 24, 12, 10
+ROWS, PRODUCT_ROWS, FEW_ROWS, NAME_ROWS = 24, 12, 10, 50
 METHOD = (
     "a kernel counts whole in the step that launched it; median and p95 over all kernels of all ranks; "
     "busy is the union of a row's kernels over the time the device does anything"
@@ -119,6 +119,16 @@ def _kernels(rows: pl.DataFrame) -> Grid:
     heads = (*keys, "kernels", "ms", "% of sum", "busy %", "min µs", "median µs", "p95 µs", "max µs")
     lines = tuple(_kernel_cells(row, keys) for row in rows.head(ROWS).iter_rows(named=True))
     return Grid(f"kernels; ms {_per(rows)}", heads, lines, label_count=len(keys))
+
+
+def names(rows: pl.DataFrame) -> Grid:
+    """The single kernels of a `kernels` by name that sum up to most, with their full names at hand."""
+    shown = rows.head(NAME_ROWS)
+    heads = ("name", "kernels", "ms", "% of sum", "busy %", "min µs", "median µs", "p95 µs", "max µs")
+    lines = tuple(_kernel_cells(row, ["name"]) for row in shown.iter_rows(named=True))
+    cut = f"; the first {NAME_ROWS} of {len(rows):,}" if len(rows) > NAME_ROWS else ""
+    title = f"single kernels{cut}; ms {_per(rows)}"
+    return Grid(title, heads, lines, hints=tuple(str(name) for name in shown["name"]))
 
 
 def _kernel_cells(row: Mapping[str, Any], keys: list[str]) -> tuple[str, ...]:

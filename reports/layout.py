@@ -31,12 +31,16 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table; the first ``label_count`` columns are text, the others numbers with the unit in the head."""
+    """A table; the first ``label_count`` columns are text, the others numbers with the unit in the head.
+
+    ``hints`` are what the first cells of the rows stand for in full, where a page can show that on demand.
+    """
 
     title: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     label_count: int = 1
+    hints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ def shown(text: object, letters: int = LETTERS) -> str:
     return safe if len(safe) <= letters else f"{safe[: letters - 1]}…"
 
 
-def tooltip(text: str) -> str:
-    """What is to be read of ``text`` when the pointer rests on it; empty where the page shows it whole."""
-    return shown(text, TOOLTIP_LETTERS) if len(str(text)) > LETTERS else ""
+def tooltip(text: str, hint: str = "") -> str:
+    """What is to be read when the pointer rests on ``text``; empty where the page shows it whole."""
+    full = hint or str(text)
+    return shown(full, TOOLTIP_LETTERS) if len(full) > LETTERS or (hint and hint != text) else ""

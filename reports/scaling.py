@@ -64,19 +64,50 @@ def page(
         additive: Show what each factor loses of the time, instead of factors.
         every_notice: Whether to show all notices.
     """
-    sizes = found.sizes.to_dicts()
-    blocks: list[Block] = [_facts(sizes), _sizes(sizes), _tree(found.efficiency, additive=additive)]
-    if len(found.losses):
-        blocks.append(_losses(found.losses, sizes))
-    blocks += [*_causes(found.axes), *_remarks(sizes)]
-    for row in sizes:
-        found_notes = margins.notes(
+    blocks = [facts(found), *speed(found), *efficiency(found, additive=additive), *losses(found)]
+    blocks += [*remarks(found), *noted(found, notices, every_notice=every_notice)]
+    if len(found.sizes) > 1:
+        blocks.append(published())
+    return [*blocks, Verdict(sentence(found))]
+
+
+def facts(found: Scaling) -> Facts:
+    """Which runs, and how they are compared."""
+    return _facts(found.sizes.to_dicts())
+
+
+def speed(found: Scaling) -> list[Block]:
+    """Speed by size."""
+    return [_sizes(found.sizes.to_dicts())]
+
+
+def efficiency(found: Scaling, *, additive: bool = False) -> list[Block]:
+    """The factors of each run."""
+    return [_tree(found.efficiency, additive=additive)]
+
+
+def losses(found: Scaling) -> list[Block]:
+    """What the largest run loses, by owner, and why communication costs more."""
+    table = [_losses(found.losses, found.sizes.to_dicts())] if len(found.losses) else []
+    return [*table, *_causes(found.axes)]
+
+
+def remarks(found: Scaling) -> list[Block]:
+    """What has to be known about the figures."""
+    return list(_remarks(found.sizes.to_dicts()))
+
+
+def noted(
+    found: Scaling, notices: Mapping[str, Sequence[Notice]], *, every_notice: bool = False
+) -> list[Block]:
+    """Diagnostics of each run."""
+    return [
+        Note(f"{row['run']}: {note.text}", note.severity)
+        for row in found.sizes.to_dicts()
+        for note in margins.notes(
             notices[row["run"]], rank_count=row["recorded_count"], every_notice=every_notice
         )
-        blocks += [Note(f"{row['run']}: {note.text}", note.severity) for note in found_notes]
-    if len(sizes) > 1:
-        blocks.append(_published())
-    return [*blocks, Verdict(sentence(found))]
+    ]
 
 
 def sentence(found: Scaling) -> str:
@@ -100,7 +131,7 @@ def sentence(found: Scaling) -> str:
         return f"{text}."
     worst = losses.sort("loss_ns", descending=True).row(0, named=True)
     total = units.duration(last["step_ns"] * (1 - last["retention"]))
-    cost = f"the largest loss is {_owner(worst)}, {units.duration(worst['loss_ns'])} of {total} per step"
+    cost = f"the largest loss is {owner(worst)}, {units.duration(worst['loss_ns'])} of {total} per step"
     sharing = (worst["axes"] or "").split(JOINED)
     of_last = found.axes.filter(
         (pl.col("run") == last["run"]) & pl.col("axis").cast(pl.String).is_in(sharing)
@@ -165,8 +196,8 @@ def _losses(losses: pl.DataFrame, sizes: Sequence[Mapping[str, Any]]) -> Grid:
     """Owners of the largest run, largest loss first, with the losses of the runs between beside them."""
     runs = [row["run"] for row in sizes if row["run"] in set(losses["run"])]
     last, between = runs[-1], runs[:-1]
-    owner = ["part", "axes", "cause"]
-    largest = losses.filter(pl.col("run") == last).sort("loss_ns", *owner, descending=[True] + [False] * 3)
+    keys = ["part", "axes", "cause"]
+    largest = losses.filter(pl.col("run") == last).sort("loss_ns", *keys, descending=[True] + [False] * 3)
     others = [losses.filter(pl.col("run") == run) for run in between]
     is_scaled = bool((largest["base_ns"] != largest["ideal_ns"]).any())
     heads = ["what", f"{losses['base_run'][0]} ms", *(["ideal ms"] * is_scaled), f"{last} ms"]
@@ -174,10 +205,10 @@ def _losses(losses: pl.DataFrame, sizes: Sequence[Mapping[str, Any]]) -> Grid:
     lines = []
     for row in largest.iter_rows(named=True):
         beside = [
-            int(other.filter(*(pl.col(key).eq_missing(row[key]) for key in owner))["loss_ns"].sum())
+            int(other.filter(*(pl.col(key).eq_missing(row[key]) for key in keys))["loss_ns"].sum())
             for other in others
         ]
-        lines.append(_loss_cells(_owner(row), row, beside, is_scaled=is_scaled))
+        lines.append(_loss_cells(owner(row), row, beside, is_scaled=is_scaled))
     times = ["base_ns", "ideal_ns", "time_ns", "loss_ns", "loss_ratio"]
     total = largest.select(pl.col(times).sum()).row(0, named=True) | {
         "loss_low_ns": None,
@@ -202,7 +233,8 @@ def _loss_cells(
     )
 
 
-def _owner(row: Mapping[str, Any]) -> str:
+def owner(row: Mapping[str, Any]) -> str:
+    """What a row of losses is about, in a few words."""
     part = str(row["part"])
     if part == "several":
         return f"{row['axes'].replace(JOINED, ' and ')} at once"
@@ -211,7 +243,8 @@ def _owner(row: Mapping[str, Any]) -> str:
     return " ".join(word for word in (row["axes"], _SPLIT.get(row["cause"] or "", "")) if word)
 
 
-def _published() -> Grid:
+def published() -> Grid:
+    """What others retained."""
     lines = tuple(
         (
             one.framework,

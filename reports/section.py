@@ -19,9 +19,11 @@ from traceview.reports.layout import Block, Facts, Grid, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from traceview.comparisons.compare import Comparison
     from traceview.reports.about import About
     from traceview.reports.inventory import Inventory
     from traceview.trace import Trace
+    from traceview.utilization import Utilization
 
 Question = tuple[str, tuple[str, ...]]
 """An analysis and the grain it is asked in."""
@@ -43,6 +45,8 @@ class Answers:
         inventory: What the traces hold and lack.
         frames: Results by question.
         traces: The ranks, for what shows single events.
+        utilization: Throughput and MFU, as far as traces and run.toml tell.
+        comparison: The run against its baseline, if there is one, and the baseline.
     """
 
     about: About
@@ -50,6 +54,8 @@ class Answers:
     inventory: Inventory
     frames: Mapping[Question, pl.DataFrame]
     traces: tuple[Trace, ...] = ()
+    utilization: Utilization | None = None
+    comparison: tuple[About, Comparison] | None = None
 
     def of(self, name: str, *by: str) -> pl.DataFrame:
         """The answer of analysis ``name`` in the grain ``by``."""
@@ -127,7 +133,8 @@ class Section:
         title: Heading.
         order: Place on the page, lowest first.
         questions: Answers that `build` looks at.
-        build: Makes the content; pure.
+        build: Makes the content, of `Answers`, or of the runs of a `scaling_report`; None where the section
+            does not concern this report. Pure.
         command: What shows the same on the terminal; else the command named after the first question.
     """
 
@@ -135,7 +142,7 @@ class Section:
     title: str
     order: int
     questions: tuple[Question, ...]
-    build: Callable[[Answers], SectionData]
+    build: Callable[[Any], SectionData | None]
     command: str = ""
 
     @property

@@ -34,7 +34,7 @@ from traceview.terms import Asked
 from traceview.trace import diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from traceview.classify import Classifier
     from traceview.comparisons.compare import Comparison
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from traceview.inputs import Candidate
     from traceview.reports.explain import Explanation
     from traceview.reports.report import Report
+    from traceview.reports.scaling_report import ScalingReport
     from traceview.reports.summary import Summary
     from traceview.reports.timeline import Timeline
     from traceview.run import Run
@@ -140,7 +141,7 @@ def analyze_all(
 ) -> list[Result]:
     """The answers to several questions, given as (name, by), from one look at each rank. See `analyze`."""
     asked = [(_analysis(name, by), Options(steps=steps, by=tuple(by))) for name, by in questions]
-    shared = [(analysis.map, options.by if analysis.maps_by else None) for analysis, options in asked]
+    shared = [(analysis.map, analysis.mapped(options.by)) for analysis, options in asked]
     wanted = dict(zip(shared, asked, strict=True))  # questions with the same map share its partials
     partials: dict[object, list[pl.DataFrame]] = {key: [] for key in wanted}
     for trace in run.traces:
@@ -424,7 +425,7 @@ def utilization_of(run: Run, asked: Asked, *, steps: Steps = "auto") -> Utilizat
 
 
 def report(  # noqa: PLR0913 - what a page may be asked for
-    run: Run,
+    run: Run | Sequence[Run],
     path: str | Path,
     *,
     baseline: Run | None = None,
@@ -435,16 +436,47 @@ def report(  # noqa: PLR0913 - what a page may be asked for
     """Writes everything about ``run`` as one HTML page that needs no network; the file it wrote.
 
     Args:
-        run: The run.
+        run: The run; or runs of several sizes, for a page about how the job scales.
         path: File to write; an earlier one is replaced at the end.
         baseline: Run that the numbers at the top are compared with.
         title: Of the page; else the name of the run.
         compact: Half the size, for browsers of 2023 and newer.
         steps: Steps to look at, as in `analyze`.
+
+    Raises:
+        UsageError: Several runs are of one size, or are given with a baseline.
     """
     page = Path(path)
-    sink.write(compose(run, baseline=baseline, title=title, steps=steps).html(compact=compact), page)
+    composed = (
+        compose_scaling(run, baseline=baseline, title=title, steps=steps)
+        if isinstance(run, Sequence)
+        else compose(run, baseline=baseline, title=title, steps=steps)
+    )
+    sink.write(composed.html(compact=compact), page)
     return page
+
+
+def compose_scaling(
+    runs: Sequence[Run], *, baseline: Run | None = None, title: str | None = None, steps: Steps = "auto"
+) -> ScalingReport:
+    """How a job scales over ``runs``, as data; see `report`.
+
+    Raises:
+        UsageError: Runs are of one size, or are given with a baseline.
+    """
+    from traceview.reports import scaling_report  # noqa: PLC0415 - its figures load what draws
+
+    if baseline is not None:
+        message = "a report of several sizes has the smallest job as its baseline; leave the other out."
+        raise UsageError(message)
+    if len({run.world_size or len(run.ranks) for run in runs}) < 2:
+        names = ", ".join(f"'{run.name}'" for run in runs[:8])
+        message = (
+            f"these runs are of one size, so they cannot tell how the job scales: {names}."
+            "\nHint: pass one of them, and another with --baseline to compare the two."
+        )
+        raise UsageError(message)
+    return scaling_report.compose(runs, scaling(runs, steps=steps), title=title)
 
 
 def compose(
@@ -452,12 +484,20 @@ def compose(
 ) -> Report:
     """Everything about ``run`` as data, from one look at each rank; see `report`."""
     from traceview.reports import report as reports  # noqa: PLC0415 - sections load what draws
+    from traceview.reports.about import About  # noqa: PLC0415 - likewise
 
     sections = registry.sections()
-    before = None
-    if baseline is not None:
-        before = baseline.name, reports.figures(baseline, _answers(baseline, reports.HEAD, steps))
-    frames = _answers(run, reports.questions(sections), steps)
+    asked = reports.questions(sections)
+    if baseline is None:
+        return reports.compose(run, _answers(run, asked, steps), sections, title=title)
+    both = tuple(comparison.questions())
+    frames = _answers(run, dict.fromkeys((*asked, *both)), steps)
+    earlier = _answers(baseline, dict.fromkeys((*reports.HEAD, *both)), steps)
+    found = comparison.compare(
+        comparison.Side(baseline, *(earlier[question] for question in both)),
+        comparison.Side(run, *(frames[question] for question in both)),
+    )
+    before = reports.Baseline(About.of(baseline), reports.figures(baseline, earlier), found)
     return reports.compose(run, frames, sections, title=title, baseline=before)
 
 
@@ -504,9 +544,10 @@ def export_perfetto(run: Run, path: str | Path, *, step: int | None = None) -> P
 
 
 def _answers(
-    run: Run, questions: Sequence[tuple[str, tuple[str, ...]]], steps: Steps
+    run: Run, questions: Iterable[tuple[str, tuple[str, ...]]], steps: Steps
 ) -> dict[tuple[str, tuple[str, ...]], pl.DataFrame]:
     """The answer to each question."""
+    questions = list(questions)
     results = analyze_all(run, questions, steps=steps)
     return {question: result.frame for question, result in zip(questions, results, strict=True)}
 

@@ -78,7 +78,7 @@ class Analysis:
         needs: Tables `map` reads.
         partial: The table `map` returns.
         grains: Legal values of ``Options.by``, each with the columns it stands for.
-        maps_by: Whether `map` looks at ``Options.by``; where it does not, all grains share one partial.
+        maps_by: Grains that `map` looks at, None: all; questions that differ in others share partials.
         result: The table `reduce` returns, before columns outside the grain are dropped.
     """
 
@@ -90,4 +90,8 @@ class Analysis:
     map: Callable[[Trace, Options], pl.DataFrame]
     reduce: Callable[[pl.DataFrame, Options], pl.DataFrame]
     grains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    maps_by: bool = True
+    maps_by: tuple[str, ...] | None = None
+
+    def mapped(self, by: tuple[str, ...]) -> tuple[str, ...]:
+        """What `map` looks at of ``by``."""
+        return by if self.maps_by is None else tuple(grain for grain in by if grain in self.maps_by)

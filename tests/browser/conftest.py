@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import tarfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -110,6 +112,25 @@ def visit(chrome: Browser) -> Callable[..., AbstractContextManager[Visit]]:
         context.close()
 
     return opened
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script of axe-core, which finds what keeps people out; fetched by npm, as no Python package has it."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm on the path, so axe-core cannot be fetched")
+    folder = tmp_path_factory.mktemp("axe")
+    fetching = [npm, "pack", "--silent", "axe-core@4"]
+    try:
+        subprocess.run(fetching, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
+    except (subprocess.SubprocessError, OSError) as error:
+        pytest.skip(f"axe-core could not be fetched: {error}")
+    (packed,) = folder.glob("*.tgz")
+    with tarfile.open(packed) as files:
+        script = files.extractfile("package/axe.min.js")
+        assert script is not None
+        return script.read().decode()
 
 
 @pytest.fixture(scope="session")

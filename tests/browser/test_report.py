@@ -5,18 +5,23 @@ from __future__ import annotations
 import gzip
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import traceview as tv
+from traceview import api
+from traceview.synth import PRESETS, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from playwright.sync_api import Page
+
+    from traceview.reports.report import Report
 
     Visiting = Callable[..., AbstractContextManager[Any]]
 
@@ -33,8 +38,15 @@ NAMES = (
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tv.report(tv.load(SAMPLE), tmp_path_factory.mktemp("sample") / "report.html")
+def composed() -> Report:
+    return api.compose(tv.load(SAMPLE))
+
+
+@pytest.fixture(scope="module")
+def sample(composed: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    page = tmp_path_factory.mktemp("sample") / "report.html"
+    page.write_text(composed.html(), encoding="utf-8")
+    return page
 
 
 def _kineto(kernels: list[tuple[str, int, int, int]], *, group: str) -> dict[str, Any]:
@@ -124,9 +136,14 @@ def test_the_sample_is_complete_silent_and_small(
         started = time.monotonic()
         seen.ready()
         assert time.monotonic() - started < 15  # 3 s on an idle machine
-        assert _everything_is_drawn(seen) >= 15
+        assert _everything_is_drawn(seen) >= 18
         assert seen.page.locator("h1").count() == 1
-        assert seen.page.locator(".card").count() == 6
+        assert seen.page.locator(".card").count() == 7
+        assert "MFU" in seen.page.locator("a.card[href='#throughput']").inner_text()
+        for figure in ("idle-ranks", "kernels-families", "kernels-moe"):
+            assert seen.page.locator(f"#{figure}").is_visible()
+        full = seen.page.locator("#kernels td[title*='cutlass::device_kernel']").first
+        assert len(full.get_attribute("title") or "") > len(full.inner_text())
         assert "Rank 5 makes others wait" in seen.page.locator("#stragglers").inner_text()
         keep(seen.page, "sample")
         _is_silent(seen)
@@ -256,8 +273,11 @@ def test_a_click_on_a_head_sorts_the_table(visit: Visiting, sample: Path) -> Non
         assert times() == falling[::-1]
 
 
-def test_a_compact_page_is_smaller_and_shows_the_same(visit: Visiting, sample: Path, tmp_path: Path) -> None:
-    compact = tv.report(tv.load(SAMPLE), tmp_path / "compact.html", compact=True)
+def test_a_compact_page_is_smaller_and_shows_the_same(
+    visit: Visiting, composed: Report, sample: Path, tmp_path: Path
+) -> None:
+    compact = tmp_path / "compact.html"
+    compact.write_text(composed.html(compact=True), encoding="utf-8")
     assert compact.stat().st_size < 0.6 * sample.stat().st_size
     with visit(compact) as seen:
         assert _everything_is_drawn(seen) >= 15
@@ -280,3 +300,78 @@ def test_a_public_trace_gives_a_complete_silent_page(
         assert _everything_is_drawn(seen) > 0
         keep(seen.page, name)
         _is_silent(seen)
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """How a job scales over three sizes."""
+    runs = [tv.load(SAMPLE.parent / "scaling" / size) for size in ("256", "512", "1024")]
+    return tv.report(runs, tmp_path_factory.mktemp("grown") / "report.html")
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_a_page_of_several_sizes_is_complete_and_silent(
+    visit: Visiting, keep: Callable[[Page, str], None], grown: Path, width: int
+) -> None:
+    with visit(grown, width=width) as seen:
+        assert _everything_is_drawn(seen) == 5  # speed-up, retention, efficiency, losses of two sizes
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert "What a rank retains" in seen.page.locator("#speed").inner_text()
+        keep(seen.page, f"scaling-{width}")
+        _is_silent(seen)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample against another."""
+    home = tmp_path_factory.mktemp("compared")
+    now, before = (tv.load(SAMPLE.parent / name, ranks=range(2)) for name in ("ep8-straggler", "ep8-nccl"))
+    return tv.report(now, home / "report.html", baseline=before)
+
+
+def test_a_comparison_shows_what_changed_and_how_surely(
+    visit: Visiting, keep: Callable[[Page, str], None], compared: Path
+) -> None:
+    assert compared.stat().st_size <= LIMIT
+    with visit(compared) as seen:
+        seen.ready()
+        assert seen.colours("compare-ledger-0") > 5
+        assert "±" in seen.page.locator(".card .change").inner_text()
+        assert "noise ±" in seen.page.locator("#compare").inner_text()
+        keep(seen.page, "compare")
+        _is_silent(seen)
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with counters of the device."""
+    home = tmp_path_factory.mktemp("counted")
+    small = replace(PRESETS["ep8-gpu-metrics"], ranks=2, expert_parallel=2, steps=4)
+    write(small, home / "job", trace_format="nsys-sqlite")
+    return tv.report(tv.load(home / "job"), home / "report.html")
+
+
+def test_counters_are_drawn_by_state_and_over_steps(
+    visit: Visiting, keep: Callable[[Page, str], None], counted: Path
+) -> None:
+    with visit(counted) as seen:
+        seen.ready()
+        assert seen.colours("counters-states-0") > 5
+        assert seen.colours("counters-steps-0-0") > 5
+        keep(seen.page, "counters")
+        _is_silent(seen)
+
+
+@pytest.mark.parametrize(
+    ("page", "scheme"), [("sample", "light"), ("grown", "dark"), ("compared", "dark"), ("hostile", "light")]
+)
+def test_axe_finds_nothing_serious(
+    visit: Visiting, axe: str, request: pytest.FixtureRequest, page: str, scheme: str
+) -> None:
+    with visit(request.getfixturevalue(page), color_scheme=scheme) as seen:
+        seen.ready()
+        seen.page.evaluate(axe)
+        found = seen.page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        serious = [one for one in found if one["impact"] in {"serious", "critical"}]
+        places = [(one["id"], one["help"], [node["target"] for node in one["nodes"]][:3]) for one in serious]
+        assert places == []

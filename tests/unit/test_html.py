@@ -9,6 +9,7 @@ import html as stdlib_html
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,16 +19,18 @@ from click.testing import CliRunner
 
 import traceview as tv
 from traceview import api, registry
+from traceview.analyzers._gaps import CAUSES
+from traceview.analyzers.counters import STATES
 from traceview.cli import main
 from traceview.reports import html, markup
 from traceview.reports.figures import _theme
 from traceview.reports.layout import Facts, Grid, Note, Verdict
 from traceview.reports.section import Figure, Section, SectionData, View
+from traceview.schema import CATEGORIES
 from traceview.synth import Workload, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from traceview.reports.report import Report
 
@@ -265,7 +268,17 @@ def test_every_grain_with_a_picture_draws_what_result_plot_returns(folder: Path)
 # --- 1,024 ranks -------------------------------------------------------------------------------------
 
 _WIDE = {"rank": 1024, "peer": 1024, "victim": 1024, "layer": 61, "step": 4, "node": 128, "peer_node": 128}
-_WORDS = {"role": ("dispatch", "combine"), "phase": ("forward", "backward"), "axis": ("ep", "dp")}
+_WORDS = {
+    "role": ("dispatch", "combine"),
+    "phase": ("forward", "backward"),
+    "axis": ("ep", "dp"),
+    "cause": CAUSES,
+    "category": CATEGORIES,
+    "state": STATES,
+    "metric": tuple(f"metric {number}" for number in range(24)),
+    "name": tuple(f"kernel_{'x' * 200}_{number}" for number in range(2_000)),
+    "shape": tuple(f"{number}×4096×7168" for number in range(1, 2_000)),
+}
 
 
 def _wide(name: str, by: tuple[str, ...]) -> pl.DataFrame:
@@ -304,6 +317,8 @@ def test_figures_of_1024_ranks_stay_small(section: Section, report: Report) -> N
     frames = {question: _wide(*question) for question in section.questions}
     about = replace(report.answers.about, ranks=tuple(range(1024)))
     data = section.build(replace(report.answers, about=about, frames=frames))
+    if data is None:
+        pytest.skip("nothing to show without a baseline; see the sizes of its figure below")
     only = replace(report, sections=((section, data),))
     items = dict(html._items(only))
     for figure in data.figures:
@@ -345,7 +360,7 @@ def test_a_baseline_shows_on_the_cards_what_changed(
     assert "Changes are against" in written
 
 
-def test_several_runs_are_refused_and_nothing_is_written(
+def test_several_runs_of_one_size_are_refused_and_nothing_is_written(
     invoke: Callable[..., Any], folder: Path, tmp_path: Path
 ) -> None:
     for name in ("a", "b"):
@@ -355,5 +370,60 @@ def test_several_runs_are_refused_and_nothing_is_written(
     target = tmp_path / "r.html"
     result = invoke(tmp_path / "a", tmp_path / "b", "-o", target)
     assert result.exit_code == 2
-    assert "several runs lie there, and they are never mixed" in result.stderr
+    assert "these runs are of one size, so they cannot tell how the job scales: 'a', 'b'" in result.stderr
+    assert "--baseline" in result.stderr
     assert not target.exists()
+
+
+# --- comparisons -------------------------------------------------------------------------------------
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
+
+
+def test_runs_of_several_sizes_give_a_page_of_their_own_with_every_number(
+    invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    target, numbers = tmp_path / "r.html", tmp_path / "n.json"
+    places = [SAMPLES / "scaling" / size for size in ("1024", "256")]
+    result = invoke(*places, "-o", target, "--json", numbers)
+    assert result.exit_code == 0, result.output
+    content = json.loads(numbers.read_text())
+    base, large = content["rows"]
+    assert (base["rank_count"], large["rank_count"]) == (256, 1024)
+    page = target.read_text(encoding="utf-8")
+    assert len(page) < PAGE_LIMIT
+    retention = f"{100 * large['retention']:.1f}"
+    assert f"a rank keeps {retention}" in page.replace("\N{NO-BREAK SPACE}", " ")
+    losses = [row["loss_ns"] for row in content["losses"] if row["run"] == large["run"]]
+    # what the bars add up to: step time less the ideal, which is retention × step time
+    assert sum(losses) == pytest.approx(large["step_ns"] * (1 - large["retention"]), abs=2)
+
+
+def test_a_page_of_several_sizes_has_no_other_baseline(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    places = [SAMPLES / "scaling" / size for size in ("1024", "256")]
+    result = invoke(*places, "--baseline", SAMPLES / "ep8-nccl", "-o", tmp_path / "r.html")
+    assert result.exit_code == 2
+    assert "the smallest job as its baseline" in result.stderr
+
+
+def test_comparisons_draw_the_figures_of_the_report() -> None:
+    runs = [tv.load(SAMPLES / "scaling" / size) for size in ("256", "1024")]
+    found = tv.scaling(runs)
+    drawn = {type(found.plot(name)).__name__ for name in ("speed-up", "retention", "efficiency", "losses")}
+    assert drawn == {"Overlay"}
+    with pytest.raises(tv.TraceViewError, match="no picture 'cost'; choose from: speed-up, retention"):
+        found.plot("cost")
+    assert type(tv.compare(*runs).plot()).__name__ == "Overlay"
+
+
+def test_a_baseline_gives_a_section_whose_parts_add_up_to_the_difference_of_the_step() -> None:
+    now, before = (tv.load(SAMPLES / name) for name in ("ep8-straggler", "ep8-nccl"))
+    composed = api.compose(now, baseline=before)
+    (data,) = [data for section, data in composed.sections if section.name == "compare"]
+    (figure,) = data.figures
+    change = composed.tables()["compare"]["delta_step_ns"][0]
+    assert float(figure.data["Δ ms"].sum()) * 1e6 == pytest.approx(change)
+    step = composed.cards[0].change
+    assert step is not None
+    assert step.trend == "worse"
+    assert "±" in step.text

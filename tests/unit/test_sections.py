@@ -10,7 +10,19 @@ import polars as pl
 import pytest
 
 from traceview import registry
-from traceview.analyzers import alltoall, breakdown, experts, ledger, overlap, stragglers, traffic
+from traceview.analyzers import (
+    alltoall,
+    breakdown,
+    counters,
+    experts,
+    idle,
+    kernels,
+    ledger,
+    overlap,
+    roofline,
+    stragglers,
+    traffic,
+)
 from traceview.recipe import Recipe
 from traceview.reports import coverage, section
 from traceview.reports.about import About
@@ -304,3 +316,135 @@ def test_the_body_of_a_page_leaves_out_the_run_and_begins_with_the_verdict() -> 
     ]
     assert section.body(blocks, ABOUT) == (Verdict("v"), Facts((("method", "how"),)), Note("n"))
     assert section.body([Facts((("run", "job"),))], ABOUT) == ()
+
+
+# --- analyses of the host, of kernels and of counters ------------------------------------------------
+
+
+def test_idle_time_is_drawn_by_cause_and_adds_up_per_rank() -> None:
+    window = {"window_ns": 20 * MS, "window_count": 2}
+    causes = [
+        window | {"rank": rank, "device": 0, "cause": cause, "idle_ns": ns}
+        for rank, cause, ns in ((0, "launch_starved", 4 * MS), (0, "turnaround", 2 * MS), (1, "host_blocked", MS))
+    ]  # fmt: skip
+    frames = _empty("idle") | {
+        ("idle", ("rank", "cause")): _frame(idle.RESULT, *causes),
+        ("idle", ("cause",)): _frame(idle.RESULT, *(row | {"rank": None, "device": None} for row in causes)),
+        ("idle", ("step", "cause", "sync")): _frame(idle.RESULT, *(row | {"rank": None, "device": None, "step": 1} for row in causes)),
+        ("idle", ()): _frame(idle.RESULT, {"window_ns": 40 * MS, "window_count": 4, "idle_ns": 7 * MS, "idle_ratio": 0.175, "host_late_ns": 5 * MS}),
+    }  # fmt: skip
+    (figure,) = _built("idle", frames).figures
+    drawn = [{name: value for name, value in row.items() if value} for row in figure.data.to_dicts()]
+    assert drawn == [{"launch starved ms": 2.0, "turnaround ms": 1.0}, {"rank": 1, "host blocked ms": 0.5}]
+    assert [name for name, _ in figure.legend] == ["launch starved", "host blocked", "turnaround"]
+    # 7 ms in 4 windows, 17.5 % of 40 ms; 5 ms of it for the host
+    assert figure.caption.startswith(
+        "The device idles 1.75 ms/step (17.5 %), of which 1.25 ms/step since the host is late"
+    )
+
+
+def _kernels(**busy: tuple[int, float]) -> list[dict[str, Any]]:
+    """Kernels of 2 windows: busy ms and share of busy time by category."""
+    shared = {"kernel_count": 2, "window_ns": 20 * MS, "window_count": 2, "rank_count": 1}
+    return [
+        shared | {"category": name, "busy_ns": ms * MS, "total_ns": ms * MS, "busy_ratio": share, "sum_ratio": share}
+        for name, (ms, share) in busy.items()
+    ]  # fmt: skip
+
+
+def test_kernels_stand_in_the_column_of_their_class_and_keep_their_full_names() -> None:
+    mangled = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15FillFunctorIfEEEEvi"
+    rows = _kernels(gemm=(4, 0.25), all_to_all=(12, 0.75))
+    named = {name: value for name, value in rows[0].items() if name != "category"} | {"name": mangled}
+    frames = _empty("kernels") | {
+        ("kernels", ("category",)): _frame(kernels.RESULT, *rows),
+        ("kernels", ("name",)): _frame(kernels.RESULT, named),
+    }
+    data = _built("kernels", frames)
+    (figure,) = data.figures
+    assert figure.data.rows() == [
+        ("all_to_all", 6.0, 0.0, 75.0, 0.0, 0.0),
+        ("gemm", 2.0, 25.0, 0.0, 0.0, 0.0),
+    ]
+    assert figure.caption == "all_to_all runs longest: 6.00 ms per rank and step, 75.0 % of busy time."
+    single = data.blocks[-1]
+    assert isinstance(single, Grid)
+    assert single.hints == (mangled,)
+    assert single.rows[0][0] != mangled
+    assert "vectorized_elementwise_kernel" in single.rows[0][0]
+
+
+def test_the_tax_of_mixture_of_experts_is_what_neither_computes_nor_exchanges() -> None:
+    shared = _kernels(gemm=(8, 0.5))
+    parts = [shared[0] | {"category": None, "moe_part": part, "busy_ns": ms * MS, "busy_ratio": share} for part, ms, share in (("expert", 8, 0.5), ("permute", 2, 0.125))]  # fmt: skip
+    frames = _empty("kernels") | {
+        ("kernels", ("category",)): _frame(kernels.RESULT, *shared),
+        ("kernels", ("moe_part",)): _frame(kernels.RESULT, *parts),
+        ("kernels", ("is_moe",)): _frame(kernels.RESULT, shared[0] | {"category": None, "is_moe": True}),
+    }
+    _, moe = _built("kernels", frames).figures
+    assert [row[2:] for row in moe.data.rows()] == [(50.0, 0.0), (0.0, 12.5)]
+    assert moe.caption == "Neither expert compute nor exchange, in shares of busy time: permute 12.5 %."
+
+
+def test_products_are_drawn_under_the_roof_the_longest_first() -> None:
+    shared = {"product_count": 1, "window_count": 2, "operator": "aten::mm", "precision": "bf16", "peak_tflops": 989.0, "memory_gb_per_s": 3350.0}  # fmt: skip
+    rows = [
+        shared | {"shape": "1×2×3", "time_ns": MS, "intensity": 10.0, "tflops": 20.0, "roof_ratio": 0.6},
+        shared
+        | {"shape": "4×5×6", "time_ns": 3 * MS, "intensity": 900.0, "tflops": 500.0, "roof_ratio": 0.5},
+        shared | {"shape": None, "time_ns": 0, "unknown_ns": 4 * MS, "intensity": None, "tflops": None},
+    ]
+    data = _built(
+        "roofline", {("roofline", ("operator", "precision", "shape")): _frame(roofline.RESULT, *rows)}
+    )
+    (figure,) = data.figures
+    assert figure.data["shape"].to_list() == ["4×5×6", "1×2×3"]
+    assert figure.data["ms"].to_list() == [1.5, 0.5]
+    assert (
+        figure.caption
+        == "Longest runs aten::mm 4×5×6: 1.50 ms per rank and step at 500 TFLOP/s, 50.0 % of the roof."
+    )
+    assert "50.0 % of GEMM time is of unknown shape" in figure.method
+
+
+def test_counters_have_a_bar_per_state_and_a_line_over_steps() -> None:
+    shared = {
+        "device_count": 1,
+        "sample_count": 3,
+        "method": "mean before",
+        "quantile_error_ratio": 0.0,
+        "window_ns": MS,
+    }
+    states = [
+        shared | {"metric": "NVLink TX", "unit": "%", "state": state, "mean": mean}
+        for state, mean in (("compute", 10.0), ("exposed_comm", 80.0), ("idle", None))
+    ] + [shared | {"metric": "allocated", "unit": "bytes", "state": "compute", "mean": 4e9}]
+    steps = [
+        shared | {"metric": "NVLink TX", "unit": "%", "step": step, "mean": mean} for step, mean in ((1, 30.0), (2, 45.0))
+    ]  # fmt: skip
+    frames: dict[section.Question, pl.DataFrame] = {
+        ("counters", ("metric",)): _frame(counters.RESULT, shared | {"metric": "NVLink TX", "unit": "%", "mean": 37.5}),
+        ("counters", ("state",)): _frame(counters.RESULT, *states),
+        ("counters", ("step",)): _frame(counters.RESULT, *steps),
+    }  # fmt: skip
+    by_state, by_step = _built("counters", frames).figures
+    assert [view.label for view in by_state.views] == ["%", "GB"]
+    link = by_state.data.filter(metric="NVLink TX").to_dicts()
+    assert [row["while computing %"] for row in link] == [10.0, 0.0]
+    assert [row["while communication is exposed %"] for row in link] == [0.0, 80.0]
+    assert by_state.data.filter(metric="allocated")["while computing GB"].to_list() == [4.0]
+    assert "NVLink TX was at 80.0 %" in by_state.caption
+    assert by_step.data.rows() == [("NVLink TX", 1, 30.0), ("NVLink TX", 2, 45.0)]
+    assert by_step.caption == "NVLink TX moves most: from 30.0 % to 45.0 % between steps."
+
+
+def test_throughput_that_is_not_known_says_what_to_write_into_run_toml() -> None:
+    data = _built("throughput", {})
+    assert data.blocks == ()
+    assert "run.toml" in data.reason
+
+
+def test_a_report_without_a_baseline_has_no_comparison() -> None:
+    (found,) = [one for one in registry.sections() if one.name == "compare"]
+    assert found.build(_answers({})) is None

@@ -31,5 +31,5 @@ ANALYSIS = Analysis(
     map=collect,
     reduce=partial(summarize, table=RESULT, chosen=_CHOSEN),
     grains=GRAINS,
-    maps_by=False,
+    maps_by=(),
 )

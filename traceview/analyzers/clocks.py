@@ -63,5 +63,5 @@ ANALYSIS = Analysis(
     map=collect,
     reduce=summarize,
     grains=GRAINS,
-    maps_by=False,
+    maps_by=(),
 )

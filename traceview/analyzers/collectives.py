@@ -27,5 +27,5 @@ ANALYSIS = Analysis(
     map=collect,
     reduce=partial(summarize, table=RESULT),
     grains=GRAINS,
-    maps_by=False,
+    maps_by=(),
 )

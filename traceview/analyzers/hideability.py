@@ -325,5 +325,5 @@ ANALYSIS = Analysis(
     map=measure,
     reduce=summarize,
     grains=GRAINS,
-    maps_by=False,
+    maps_by=(),
 )

@@ -163,7 +163,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
     found = occupancy(trace, frames)
     known = with_trains(waits(trace, work), work)
     overheads = trace.tables.get("overheads", OVERHEADS.empty())
-    labels = [name for name in options.columns(GRAINS) if name not in _WINDOW]
+    labels = ["cause", *LABELS, *(name for name in _OP_LABELS if name in options.by)]
     computes = work["class"].is_in(COMPUTE)
     by_op = work.select(name for name in _OP_LABELS if name in labels)
     idle = _in_windows(_gaps.idle(work, frames, known, overheads), frames, by_op)
@@ -176,7 +176,7 @@ def measure(trace: Trace, options: Options) -> pl.DataFrame:
             how="horizontal",
         ),
         _gap_rows(gaps, known, frames, labels),
-        _wait_rows(known, frames, labels),
+        _wait_rows(known, frames),
     ]
     return PARTIAL.frame(_bounded(pl.concat(rows, how="diagonal_relaxed")))
 
@@ -203,7 +203,7 @@ def _in_windows(found: _gaps.Pieces, frames: pl.DataFrame, by_op: pl.DataFrame) 
     sums = (
         cut.with_columns(by_op[name].gather(op) for name in by_op.columns)
         .filter(length > 0)
-        .group_by("window", "cause", "wait", *by_op.columns)
+        .group_by("window", "cause", "wait", *by_op.columns, maintain_order=True)
         .agg(length.sum(), gap_count=pl.len(), longest_ns=length.max())
     )
     return sums.with_columns(pl.Series(CAUSES, dtype=pl.Enum(CAUSES)).gather(sums["cause"]).alias("cause"))
@@ -238,7 +238,7 @@ def _gap_rows(
     named = gaps.with_columns(known[name].gather(wait) for name in LABELS)
     late = pl.col("idle_ns").filter(pl.col("cause").cast(pl.String).is_in(HOST_CAUSES)).sum()
     idle = pl.col("idle_ns").is_not_null()
-    sums = named.group_by("window", *labels).agg(
+    sums = named.group_by("window", *labels, maintain_order=True).agg(
         pl.col("idle_ns", "no_compute_ns").sum(),
         host_late_ns=late,
         gap_count=pl.col("gap_count").filter(idle).sum(),
@@ -247,7 +247,7 @@ def _gap_rows(
     return _of_windows(sums, frames)
 
 
-def _wait_rows(known: pl.DataFrame, frames: pl.DataFrame, labels: list[str]) -> pl.DataFrame:
+def _wait_rows(known: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
     """Waits by label, each in the last window begun before it returned, if it overlaps that window."""
     begin = frames["ts_ns"].to_numpy()
     until = begin + frames["dur_ns"].to_numpy()
@@ -259,12 +259,8 @@ def _wait_rows(known: pl.DataFrame, frames: pl.DataFrame, labels: list[str]) -> 
     # one that returns after the last window has ended belongs to the window in which it began
     window = np.where(window >= 0, window, innermost(within, device[rows], start))
     placed = known[rows].with_columns(pl.Series("window", window)).filter(pl.col("window") >= 0)
-    own = [name for name in labels if name in LABELS]
-    named = (
-        placed.with_columns(cause=pl.lit("host_blocked", pl.Enum(CAUSES))) if "cause" in labels else placed
-    )
-    keys = [*own, *(["cause"] if "cause" in labels else [])]
-    sums = named.group_by("window", *keys).agg(
+    named = placed.with_columns(cause=pl.lit("host_blocked", pl.Enum(CAUSES)))
+    sums = named.group_by("window", "cause", *LABELS, maintain_order=True).agg(
         sync_count=pl.len(),
         sync_wait_ns=(pl.col("end_ns") - pl.col("ts_ns")).sum(),
         copy_bytes=pl.col("copy_bytes").max(),
@@ -279,7 +275,7 @@ def _of_windows(sums: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
 
 def _bounded(rows: pl.DataFrame) -> pl.DataFrame:
     """``rows`` with at most `WAITS_KEPT` kinds of waits of this rank, the rest as `OTHERS`."""
-    if "sync" not in rows.columns or rows.select(LABELS).n_unique() <= WAITS_KEPT:
+    if rows.select(LABELS).n_unique() <= WAITS_KEPT:
         return rows
     cost = rows.drop_nulls("sync").group_by(LABELS).agg(pl.col("idle_ns").sum(), pl.col("sync_wait_ns").sum())
     kept = (
@@ -351,4 +347,5 @@ ANALYSIS = Analysis(
     map=measure,
     reduce=summarize,
     grains=GRAINS,
+    maps_by=_OP_LABELS,
 )

@@ -261,5 +261,5 @@ ANALYSIS = Analysis(
     map=measure,
     reduce=summarize,
     grains=GRAINS,
-    maps_by=False,
+    maps_by=(),
 )

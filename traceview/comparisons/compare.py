@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from traceview import statistics
+from traceview import registry, statistics
 from traceview.comparisons._alignment import SCOPES, Side, align
 from traceview.comparisons._configuration import CONFIGURATION, configuration
 from traceview.comparisons._kernels import KERNELS, kernels
@@ -172,6 +172,10 @@ class Comparison:
     def summary(self) -> list[dict[str, Any]]:
         """The changes as plain Python values, ready for JSON."""
         return self.changes.to_dicts()
+
+    def plot(self) -> Any:  # noqa: ANN401 - a HoloViews element, and HoloViews is loaded only here
+        """The differences of the step's parts with their intervals, as the HTML report draws them."""
+        return registry.figures("_changes")[()](self.changes)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The changes as an Arrow C stream."""

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from traceview import registry
 from traceview.comparisons import _causes
 from traceview.comparisons._held import KINDS, TOKENS_FROM, held
 from traceview.comparisons._losses import LOSSES, losses_of, steps_of
@@ -137,6 +138,22 @@ class Scaling:
     losses: pl.DataFrame
     axes: pl.DataFrame
     efficiency: pl.DataFrame
+
+    def plot(self, show: str = "speed-up") -> Any:  # noqa: ANN401 - a HoloViews element, loaded only here
+        """A figure of the HTML report as a HoloViews element.
+
+        Args:
+            show: ``speed-up``, ``retention``, ``efficiency`` or ``losses``.
+
+        Raises:
+            UsageError: There is no such figure.
+        """
+        drawn = registry.figures("_scaling")
+        if (show,) not in drawn:
+            choice = ", ".join(name for (name,) in drawn)
+            message = f"a scaling has no picture '{show[:64]}'; choose from: {choice}."
+            raise UsageError(message)
+        return drawn[show,](self)
 
     def __repr__(self) -> str:
         return f"<scaling of {', '.join(self.sizes['run'])}>\n{self.sizes}"
