@@ -168,7 +168,9 @@ def _with_bytes(comm: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """``comm`` with the identity of its group, and off-rank bytes of its all-to-alls."""
     known = _groups(comm, trace.facts.rank or 0, scale_up_size(trace))
     keys = ("group_name", "group_desc", "comm_id", "group_size", "group_ranks")
-    joined = comm.join(known, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    joined = comm.join(known, on=keys, how="left", nulls_equal=True, maintain_order="left").with_columns(
+        pl.coalesce("group_rank", "position").alias("position")
+    )
     listed = {side: pl.col(f"{side}_splits") for side in ("in", "out")}
     whole = pl.col("position").is_not_null() & (listed["in"].list.len() == pl.col("group_size"))
     exchange = pl.col("collective") == "all_to_all"
