@@ -189,8 +189,8 @@ def _as_recorded(told: pl.DataFrame) -> pl.DataFrame:
 def _per_peer(told: pl.DataFrame, peers: str, sizes: str) -> pl.DataFrame:
     """``exchange, {sizes}_per_peer``: bytes by rank of the communicator, 0 where nothing was sent.
 
-    Exchanges with more than one peer whose communicator is known; one that names a peer outside of it has none.
-    PyTorch leaves out the transfers of nothing, so a peer that is not named got nothing.
+    Only exchanges with several peers, all of them in a known communicator. PyTorch leaves out the
+    transfers of nothing, so a peer that is not named got nothing.
     """
     ends = (pl.col("sent_to"), pl.col("received_from"))
     inside = [pl.col("ranks") > pl.max_horizontal(pl.lit(-1), end.list.max()) for end in ends] + [

@@ -168,8 +168,8 @@ def _run(name: str, traces: list[Trace]) -> Run:
     nameless = [trace for trace in run.traces if trace.facts.host is None]
     if nameless and len(run.ranks) > 1:
         text = (
-            f"{units.plural(len(nameless), 'file')} name no host; such ranks share a clock only as far as the "
-            "ends of their collectives agree"
+            f"{units.plural(len(nameless), 'file')} name no host; such ranks share a clock only as far as "
+            "the ends of their collectives agree"
         )
         notes.append(diagnostic("info", "run.host_unknown", text, count=len(nameless)))
     return replace(run, notes=pl.concat([run.notes, *notes]))

@@ -219,9 +219,17 @@ def test_every_peer_of_an_all_to_all_gets_the_same_bytes(pair: Pair) -> None:
     )
     assert untold["group_size"].null_count() == len(untold)  # PAYLOADS
     assert told.any() == (
-        pair.workload not in {"DeepEP", "copy engines", "no metadata"}
+        pair.workload not in {"DeepEP", "copy engines", "no metadata", "graphs"}
         and pair.trace_format != "nsys-jsonlines"
     )
+
+
+def test_expert_loads_are_in_proportion_and_bytes_are_never_called_rows(pair: Pair) -> None:
+    if pair.workload != "all-to-all over NCCL":
+        pytest.skip("one run shows it")
+    expected, found = pair.answers("experts", ("rank",))
+    assert (set(expected["evidence"]), set(found["evidence"])) == ({"splits"}, {"bytes"})
+    assert_frame_equal(*(frame.select("rank", "load_over_mean", "cv") for frame in (found, expected)))
 
 
 @pytest.mark.parametrize("by", [("rank",), ("rank", "step")], ids=" and ".join)
