@@ -37,6 +37,7 @@ _FIELDS = {
 }
 _KEYS = ("pid", "tid")
 _OPENS, _CLOSES = "GroupStart", "GroupEnd"
+_SPARSEST = 16  # ranks per transfer: the lists stay in proportion to what a report really holds
 
 _SHARES: Mapping[str, tuple[bool, bool]] = {
     "AllReduce": (False, False),
@@ -97,8 +98,8 @@ def communicators(found: pl.DataFrame) -> pl.DataFrame:
 def comm_calls(ops: pl.DataFrame, launches: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     """`COMM_CALLS` of one process: NCCL kernels with what the call that launched them says.
 
-    Sizes are bytes, so the element type is given as ``byte``. A kernel is left out when its call, or the
-    group of calls around it, launched several.
+    Sizes are bytes, so the element type is given as ``byte``, and what goes to each peer is counted in bytes.
+    A kernel is left out when its call, or the group of calls around it, launched several.
 
     Args:
         ops: Device ops with ``op, kind, name, correlation``.
@@ -150,9 +151,10 @@ def _exchanges(found: pl.DataFrame) -> pl.DataFrame:
         kind=kind.drop_nulls().first(),
         kinds=kind.fill_null("Send").filter(sized).n_unique(),
         message=pl.col("bytes").filter(sized & ~sends & ~receives).sum(),
-        sent=pl.col("bytes").filter(sends).sum(),
-        received=pl.col("bytes").filter(receives).sum(),
-        peers=pl.col("peer").filter(sends).n_unique(),
+        sent=pl.col("bytes").filter(sends),
+        received=pl.col("bytes").filter(receives),
+        sent_to=pl.col("peer").filter(sends),
+        received_from=pl.col("peer").filter(receives),
     )
     return per_group.filter((pl.col("comms") == 1) & (pl.col("kinds") == 1))
 
@@ -163,20 +165,47 @@ def _as_recorded(told: pl.DataFrame) -> pl.DataFrame:
         pl.col("kind").replace_strict({kind: share[side] for kind, share in _SHARES.items()}, default=None)
         for side in (0, 1)
     )
-    everyone = (pl.col("peers") == pl.col("ranks")) | (
-        (pl.col("peers") == pl.col("ranks") - 1) & (pl.col("ranks") > 2)
-    )
+    peers = pl.col("sent_to").list.n_unique().cast(pl.Int64)
+    everyone = (peers == pl.col("ranks")) | ((peers == pl.col("ranks") - 1) & (pl.col("ranks") > 2))
     point_to_point = pl.col("kind").is_null()
     exchange = pl.when(everyone).then(pl.lit("all_to_all"))  # else any pattern of sends: left undecided
-    return told.with_columns(
+    sent, received = _per_peer(told, "sent_to", "sent"), _per_peer(told, "received_from", "received")
+    listed = told.join(sent, on="exchange", how="left").join(received, on="exchange", how="left")
+    return listed.with_columns(
         collective_name=pl.coalesce("kind", exchange),
         dtype=pl.lit("byte"),
-        in_elements=pl.when(point_to_point).then("sent").otherwise(_share(each_in)),
-        out_elements=pl.when(point_to_point).then("received").otherwise(_share(each_out)),
+        in_elements=pl.when(point_to_point).then(pl.col("sent").list.sum()).otherwise(_share(each_in)),
+        out_elements=pl.when(point_to_point).then(pl.col("received").list.sum()).otherwise(_share(each_out)),
+        in_splits="sent_per_peer",
+        out_splits="received_per_peer",
+        splits_complete=pl.when(pl.col("sent_per_peer").is_not_null()).then(pl.lit(value=True)),
         group_size="ranks",
+        group_rank="rank",
         comm_id=pl.format("{}", pl.col("comm").reinterpret(signed=False)),
         source=pl.lit("host_op"),
     )
+
+
+def _per_peer(told: pl.DataFrame, peers: str, sizes: str) -> pl.DataFrame:
+    """``exchange, {sizes}_per_peer``: bytes by rank of the communicator, 0 where nothing was sent.
+
+    Only exchanges with several peers, all of them in a known communicator. PyTorch leaves out the
+    transfers of nothing, so a peer that is not named got nothing.
+    """
+    ends = (pl.col("sent_to"), pl.col("received_from"))
+    inside = [pl.col("ranks") > pl.max_horizontal(pl.lit(-1), end.list.max()) for end in ends] + [
+        pl.min_horizontal(pl.lit(0), end.list.min()) == 0 for end in ends
+    ]
+    named = [end.list.drop_nulls().list.len() == end.list.len() for end in ends]
+    several = pl.max_horizontal(end.list.n_unique() for end in ends) > 1
+    bounded = pl.col("ranks") <= _SPARSEST * pl.sum_horizontal(end.list.len().cast(pl.Int64) for end in ends)
+    known = told.filter(pl.col("kind").is_null(), several, bounded, *inside, *named)
+    moved = known.select("exchange", peer=peers, bytes=sizes).explode("peer", "bytes").drop_nulls("peer")
+    sums = moved.group_by("exchange", "peer").agg(pl.col("bytes").sum())
+    everyone = known.select("exchange", peer=pl.int_ranges("ranks", dtype=pl.Int64)).explode("peer")
+    dense = everyone.join(sums, on=["exchange", "peer"], how="left", maintain_order="left")
+    filled = dense.with_columns(pl.col("bytes").fill_null(0)).group_by("exchange", maintain_order=True)
+    return filled.agg(pl.col("bytes").alias(f"{sizes}_per_peer"))
 
 
 def _share(per_rank: pl.Expr) -> pl.Expr:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-VERSION = 2
+VERSION = 3
 """Version of the tables; written into saved traces and checked when they are read."""
 
 COMM_CATEGORIES = (
@@ -255,8 +255,9 @@ COMM_CALLS = Table(
         "group_desc": Column(_NAME, "process group description", nullable=True),
         "group_ranks": Column(_RANKS, "members, when recorded whole", nullable=True),
         "group_size": Column(_I32, "members of the group", nullable=True),
-        "in_splits": Column(_COUNTS, "rows of dimension 0 sent to each peer", nullable=True),
-        "out_splits": Column(_COUNTS, "rows of dimension 0 received from each peer", nullable=True),
+        "group_rank": Column(_I32, "own position in the group, as recorded", nullable=True),
+        "in_splits": Column(_COUNTS, "sent to each peer, in rows of dimension 0, or in bytes", nullable=True),
+        "out_splits": Column(_COUNTS, "received from each peer, in the same unit", nullable=True),
         "splits_complete": Column(_BOOL, "false when the profiler cut a list short", nullable=True),
         "src_rank": Column(_I32, "sending peer of a point-to-point op", nullable=True),
         "dst_rank": Column(_I32, "receiving peer of a point-to-point op", nullable=True),
@@ -284,13 +285,14 @@ COLLECTIVE_OPS = Table(
         "group_desc": Column(_NAME, "process group description", nullable=True),
         "group_ranks": Column(_RANKS, "members of the group, global ranks", nullable=True),
         "group_size": Column(_I32, "members of the group", nullable=True),
+        "group_rank": Column(_I32, "own position in the group, as recorded", nullable=True),
         "seq": Column(_I64, "sequence number within the group", nullable=True),
         "comm_id": Column(_NAME, "communicator id", nullable=True),
         "dtype": Column(_NAME, "element type as recorded", nullable=True),
         "in_bytes": Column(_I64, "bytes this rank puts in, its own slice included", "bytes", nullable=True),
         "out_bytes": Column(_I64, "bytes this rank gets out, its own slice included", "bytes", nullable=True),
-        "in_splits": Column(_COUNTS, "rows sent to each peer", nullable=True),
-        "out_splits": Column(_COUNTS, "rows received from each peer", nullable=True),
+        "in_splits": Column(_COUNTS, "rows (or bytes) sent to each peer", nullable=True),
+        "out_splits": Column(_COUNTS, "rows (or bytes) received from each peer", nullable=True),
         "splits_complete": Column(_BOOL, "false when the profiler cut a list short", nullable=True),
         "src_rank": Column(_I32, "sending peer", nullable=True),
         "dst_rank": Column(_I32, "receiving peer", nullable=True),

@@ -73,6 +73,27 @@ def test_a_group_of_sends_is_an_all_to_all_if_it_reaches_everyone(
     assert call["out_elements"] == 7 * len(sends)
 
 
+def test_bytes_per_peer_stand_in_the_order_of_the_communicator(tmp_path: Path) -> None:
+    sends, receives = [(3, 30), (0, 5), (2, 7), (3, 1)], [(1, 11), (0, 2)]
+    [call] = _exchange(tmp_path, _group(sends, receives))
+    # PyTorch leaves out what is empty, so a peer that is not named got nothing
+    assert (call["in_splits"], call["out_splits"]) == ([5, 0, 7, 31], [2, 11, 0, 0])
+    assert (call["splits_complete"], call["group_rank"]) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sends"),
+    [(4, [(2, 9)]), (4, [(1, 9), (4, 9)]), (4, [(1, 9), (-1, 9)]), (2**31 - 1, [(1, 9), (0, 9)])],
+    ids=["one peer", "a peer beyond the group", "a peer below 0", "a group too large to be true"],
+)
+def test_transfers_that_make_no_list_keep_their_sums(
+    tmp_path: Path, ranks: int, sends: list[tuple[int, int]]
+) -> None:
+    [call] = _exchange(tmp_path, _group(sends, []), ranks)
+    assert (call["in_splits"], call["out_splits"], call["splits_complete"]) == (None, None, None)
+    assert call["in_elements"] == 9 * len(sends)
+
+
 def test_a_report_that_begins_inside_of_a_group_still_tells_the_next_ones_apart(tmp_path: Path) -> None:
     cut = [nccl(10, 11, "ncclSend", SEND, COMM_ID, 1, 2), nccl(12, 14, "ncclGroupEnd")]
     nested = [nccl(21, 22, "ncclGroupStart"), nccl(40, 41, "ncclGroupEnd")]

@@ -3,9 +3,8 @@
 What an export cannot tell, and what is therefore not compared (each test says which of these it leaves out):
 
 - GROUPS: names, descriptions and members of process groups, hence the parallelism axis where no range tells it
-- PEERS: which peer got how many rows of an all-to-all, hence exact off-rank bytes and what is derived of them;
-  element types; source and destination of a transfer. NCCL records only what a rank really sends or receives,
-  PyTorch the tensor in both directions, so the bytes of sends and receives differ
+- PEERS: element types, and so rows; source and destination of a transfer. NCCL records only what a rank really
+  sends or receives, PyTorch the tensor in both directions, so the bytes of sends and receives differ
 - PAYLOADS: how many ranks take part, and hence what all of them together put in or get out, where no payload of
   NCCL says so: other transports, communicators older than the recording, exports without blobs (JSON lines)
 - LAUNCHES: which collective a kernel of sends and receives is, where its launch was not recorded: Kineto puts
@@ -86,12 +85,14 @@ FORMATS = ("nsys-sqlite", "nsys-parquetdir", "nsys-arrowdir", "nsys-arrow", "nsy
 EVERY_FORMAT = "hostile names"
 """The one workload that is written in every format; the others differ in their rows, not in how they lie."""
 
-OF_PEERS = (
-    "sent_bytes", "scale_up_bytes", "scale_out_bytes", "bytes_method", "bytes_imbalance", "busbw_bytes_per_s",
-    "expected_bytes_per_s", "expected_ratio", "expected_source",
+OF_GROUPS = (
+    "scale_up_bytes", "scale_out_bytes", "expected_bytes_per_s", "expected_ratio", "expected_source",
 )  # fmt: skip
-"""Columns that PEERS and GROUPS keep from being compared."""
-OF_PAYLOADS = ("algbw_bytes_per_s", "algbw_floor_bytes_per_s")
+"""Columns that GROUPS keeps from being compared: who of the peers is near is known of members only."""
+OF_PAYLOADS = (
+    "sent_bytes", "bytes_method", "bytes_imbalance", "busbw_bytes_per_s", "algbw_bytes_per_s",
+    "algbw_floor_bytes_per_s",
+)  # fmt: skip
 """Columns that PAYLOADS keep from being compared."""
 LEDGER_SUMS = (
     "time_ns",
@@ -201,6 +202,36 @@ def test_sizes_are_the_same_wherever_an_export_tells_them(pair: Pair) -> None:
     assert_frame_equal(found.filter(told), expected.filter(told))
 
 
+def test_every_peer_of_an_all_to_all_gets_the_same_bytes(pair: Pair) -> None:
+    sides = {"in_splits": "in_bytes", "out_splits": "out_bytes"}
+    columns = (*COLLECTIVES, "group_size", *sides, *sides.values())
+    expected, found = (rows(run, "collectives", columns) for run in (pair.kineto, pair.nsys))
+    # NCCL counts bytes where PyTorch counts rows, each of as many bytes as make up the whole
+    told = found["in_splits"].is_not_null() & expected["in_splits"].is_not_null()
+    for splits, total in sides.items():
+        width = pl.col(total) // pl.col(splits).list.sum()
+        in_bytes = expected.filter(told).select(
+            pl.when(pl.col(splits).list.sum() > 0).then(pl.col(splits) * width).otherwise(splits)
+        )
+        assert_frame_equal(in_bytes, found.filter(told).select(splits))
+    untold = found.filter(
+        ~told & (expected["collective"] == "all_to_all") & expected["in_splits"].is_not_null()
+    )
+    assert untold["group_size"].null_count() == len(untold)  # PAYLOADS
+    assert told.any() == (
+        pair.workload not in {"DeepEP", "copy engines", "no metadata", "graphs"}
+        and pair.trace_format != "nsys-jsonlines"
+    )
+
+
+def test_expert_loads_are_in_proportion_and_bytes_are_never_called_rows(pair: Pair) -> None:
+    if pair.workload != "all-to-all over NCCL":
+        pytest.skip("one run shows it")
+    expected, found = pair.answers("experts", ("rank",))
+    assert (set(expected["evidence"]), set(found["evidence"])) == ({"splits"}, {"bytes"})
+    assert_frame_equal(*(frame.select("rank", "load_over_mean", "cv") for frame in (found, expected)))
+
+
 @pytest.mark.parametrize("by", [("rank",), ("rank", "step")], ids=" and ".join)
 def test_the_breakdown_is_the_same(pair: Pair, by: tuple[str, ...]) -> None:
     expected, found = pair.answers("breakdown", by)
@@ -225,14 +256,14 @@ def test_the_overlap_is_the_same(pair: Pair, by: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("by", [("role", "phase"), ("rank", "layer", "step")], ids=" and ".join)
 def test_all_to_alls_wait_and_transfer_the_same(whole: Pair, by: tuple[str, ...]) -> None:
     expected, found = whole.answers("alltoall", by)
-    hidden = (*OF_PEERS, *(OF_PAYLOADS if whole.trace_format == "nsys-jsonlines" else ()))
+    hidden = (*OF_GROUPS, *(OF_PAYLOADS if whole.trace_format == "nsys-jsonlines" else ()))
     assert_frame_equal(found.drop(hidden), expected.drop(hidden))
 
 
 @pytest.mark.parametrize("by", [("collective", "role"), ("rank", "step")], ids=" and ".join)
 def test_every_collective_waits_and_transfers_the_same(whole: Pair, by: tuple[str, ...]) -> None:
     expected, found = whole.answers("collectives", by)
-    hidden = (*OF_PEERS, *(OF_PAYLOADS if whole.trace_format == "nsys-jsonlines" else ()))
+    hidden = (*OF_GROUPS, *(OF_PAYLOADS if whole.trace_format == "nsys-jsonlines" else ()))
     assert_frame_equal(found.drop(hidden), expected.drop(hidden))
 
 

@@ -23,6 +23,7 @@ from traceview import bandwidth
 from traceview.analyzers import _exchanges
 from traceview.analyzers._exchanges import EXCHANGES, scale_up_size, timed
 from traceview.analyzers._latency_table import GRAINS, KEYS, NONE
+from traceview.analyzers._ratios import ratio
 from traceview.schema import Column, Table
 
 if TYPE_CHECKING:
@@ -96,10 +97,9 @@ def summarize(
         (_looked_at(found.windows, keys), [ALL, *(key for key in keys if key in _SPANS)]),
     ):
         joined = joined.join(more, on=on, how="left", nulls_equal=True)
-    total = pl.col("wait_ns") + pl.col("transfer_ns")
     rows = joined.with_columns(
         pl.col("complete_count").fill_null(0),
-        wait_ratio=pl.when(total > 0).then(pl.col("wait_ns") / total),
+        wait_ratio=ratio("wait_ns", pl.col("wait_ns") + pl.col("transfer_ns")),
         scale_up_bytes=pl.col("sent_bytes") - pl.col("scale_out_bytes"),
     )
     return table.frame(rows).sort(KEYS)

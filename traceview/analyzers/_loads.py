@@ -69,11 +69,15 @@ def _dispatches(trace: Trace, exchanges: pl.DataFrame, gemms: pl.DataFrame) -> p
 
 
 def _received(dispatches: pl.DataFrame) -> list[pl.DataFrame]:
-    """Rows and bytes that reached the rank. Counts and probabilities travel apart, in narrower rows."""
+    """Rows and bytes that reached the rank. Counts and probabilities travel apart, in narrower rows.
+
+    Lists that are as wide as the bytes count bytes (NCCL's own do): they tell of no rows.
+    """
     whole = (pl.col("out_splits").list.len() == pl.col("group_size")) & pl.col("splits_complete")
     sides = ((pl.col(f"{side}_bytes"), pl.col(f"{side}_splits").list.sum()) for side in ("out", "in"))
     width = pl.coalesce(pl.when(whole & (rows > 0)).then(size / rows) for size, rows in sides)
-    payload = dispatches.with_columns(width=width, rows=pl.when(whole).then(pl.col("out_splits").list.sum()))
+    rows = pl.when(whole & (pl.col("width") != 1)).then(pl.col("out_splits").list.sum())
+    payload = dispatches.with_columns(width=width).with_columns(rows=rows)
     is_widest = pl.col("width") == pl.col("width").max().over(_SCOPE)
     widest = payload.filter(is_widest | pl.col("width").is_null())
     known = {"splits": "rows", "bytes": "out_bytes"}

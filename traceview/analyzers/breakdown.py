@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceview.analyzers._occupancy import occupancy
+from traceview.analyzers._ratios import ratio
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.schema import Column, Table
@@ -89,14 +90,10 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
         else partials.select(*sums, window_count=pl.len())
     )
     ratios = grouped.with_columns(
-        overlap_ratio=_share("hidden_comm_ns", "comm_ns"),
-        exposed_comm_ratio=_share("exposed_comm_ns", "window_ns"),
+        overlap_ratio=ratio("hidden_comm_ns", "comm_ns"),
+        exposed_comm_ratio=ratio("exposed_comm_ns", "window_ns"),
     )
     return RESULT.frame(ratios).sort("rank", "device", "step")
-
-
-def _share(part: str, whole: str) -> pl.Expr:
-    return pl.when(pl.col(whole) > 0).then(pl.col(part) / pl.col(whole))
 
 
 ANALYSIS = Analysis(

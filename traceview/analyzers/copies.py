@@ -13,6 +13,7 @@ import polars as pl
 
 from traceview.analyzers import _distribution
 from traceview.analyzers._placed import window_of
+from traceview.analyzers._ratios import ratio
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.schema import OPS, Column, Table
@@ -101,11 +102,10 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
         rank_count=pl.col("rank").n_unique(),
     )
     spread = _distribution.quantiles(rows, keys, "ns", "bytes")
-    rate = pl.when(pl.col("sized_ns") > 0).then(pl.col("bytes") / pl.col("sized_ns"))
     any_sized = pl.col("copy_count") > pl.col("unsized_count")
     figures = RESULT.frame(
         sums.join(spread, on=keys, how="left", nulls_equal=True).with_columns(
-            gb_per_s=rate, bytes=pl.when(any_sized).then("bytes")
+            gb_per_s=ratio("bytes", "sized_ns"), bytes=pl.when(any_sized).then("bytes")
         )
     )
     texts = [pl.col(name).cast(pl.String) for name in LABELS]

@@ -25,6 +25,7 @@ import numpy as np
 import polars as pl
 
 from traceview.analyzers._occupancy import occupancy
+from traceview.analyzers._ratios import ratio
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.intervals import Spans, covered, split
@@ -250,13 +251,12 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
     )
     joined = looked_at.join(statistics, on=keys, how="left", nulls_equal=True)
     sampled = pl.when(pl.col("method") != METHODS[2]).then("weight")
-    ratio = pl.when(pl.col("window_ns") > 0).then(sampled / pl.col("window_ns"))
     filled = joined.with_columns(
         pl.col("sample_count", "weight").fill_null(0), pl.col("quantile_error_ratio").fill_null(0.0)
     )
-    return RESULT.frame(filled.with_columns(sampled_ns=sampled, sampled_ratio=ratio)).sort(
-        *_METRIC, *_SPANS, pl.col("state").to_physical(), "method"
-    )
+    return RESULT.frame(
+        filled.with_columns(sampled_ns=sampled, sampled_ratio=ratio(sampled, "window_ns"))
+    ).sort(*_METRIC, *_SPANS, pl.col("state").to_physical(), "method")
 
 
 def _quantile(part: int, of: int) -> pl.Expr:

@@ -22,6 +22,7 @@ from traceview.analyzers._gaps import CAUSES, HOST_CAUSES, with_trains
 from traceview.analyzers._launched import launched
 from traceview.analyzers._occupancy import COMPUTE, occupancy
 from traceview.analyzers._queue import figures
+from traceview.analyzers._ratios import ratio
 from traceview.analyzers._waits import LABELS, REASONS, waits
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
@@ -318,7 +319,7 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
         joined = _with_figures(totals.join(sums, on=["all", *spans], how="left", nulls_equal=True))
     zero = pl.col(*_GAP_SUMS, *_WAIT_SUMS, "longest_ns").fill_null(0)
     shares = joined.with_columns(zero).with_columns(
-        idle_ratio=_share("idle_ns", "window_ns"), host_late_ratio=_share("host_late_ns", "window_ns")
+        idle_ratio=ratio("idle_ns", "window_ns"), host_late_ratio=ratio("host_late_ns", "window_ns")
     )
     names = [pl.col(name).cast(pl.String) for name in (*LABELS, "phase")]
     cost = (-pl.col("idle_ns"), -pl.col("no_compute_ns"))
@@ -327,15 +328,11 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
 
 def _with_figures(totals: pl.DataFrame) -> pl.DataFrame:
     return totals.with_columns(
-        queue_depth=_share("queue_ns", "window_ns"),
-        queue_empty_ratio=_share("queue_empty_ns", "window_ns"),
-        graph_op_ratio=_share("graph_op_count", "op_count"),
-        graph_busy_ratio=_share("graph_busy_ns", "busy_ns"),
+        queue_depth=ratio("queue_ns", "window_ns"),
+        queue_empty_ratio=ratio("queue_empty_ns", "window_ns"),
+        graph_op_ratio=ratio("graph_op_count", "op_count"),
+        graph_busy_ratio=ratio("graph_busy_ns", "busy_ns"),
     )
-
-
-def _share(part: str, whole: str) -> pl.Expr:
-    return pl.when(pl.col(whole) > 0).then(pl.col(part) / pl.col(whole))
 
 
 ANALYSIS = Analysis(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from traceview.analyzers._occupancy import occupancy
+from traceview.analyzers._ratios import ratio
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.intervals import Spans, covered, split
@@ -208,9 +209,7 @@ def _with_figures(sums: pl.DataFrame) -> pl.DataFrame:
 
     placed = pl.when(pl.col("placed_count") == pl.col("compared_count")).then(pl.lit(METHODS[0]))
     figures = sums.with_columns(
-        compared_ratio=pl.when(pl.col("overlapped_ns") > 0).then(
-            pl.col("compared_ns") / pl.col("overlapped_ns")
-        ),
+        compared_ratio=ratio("compared_ns", "overlapped_ns"),
         alone_median_ns=per_kernel("expected_ns"),
         overlapped_median_ns=per_kernel("overlapped_medians_ns"),
         slowdown=pl.when(compared).then(pl.col("compared_ns") / pl.col("expected_ns")),

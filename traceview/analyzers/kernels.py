@@ -19,6 +19,7 @@ from traceview.analyzers import _distribution
 from traceview.analyzers._moe_parts import IS_MOE, PART, with_moe
 from traceview.analyzers._occupancy import occupancy
 from traceview.analyzers._placed import RANGE, around_launch, window_of
+from traceview.analyzers._ratios import ratio
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.intervals import Spans, total, union
@@ -172,17 +173,13 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
         sums = _joined(sums, other, on)
     figures = RESULT.frame(
         sums.with_columns(
-            sum_ratio=_ratio("total_ns", "all_total_ns"),
-            busy_ratio=_ratio("busy_ns", "all_busy_ns"),
-            window_ratio=_ratio("busy_ns", "window_ns"),
+            sum_ratio=ratio("total_ns", "all_total_ns"),
+            busy_ratio=ratio("busy_ns", "all_busy_ns"),
+            window_ratio=ratio("busy_ns", "window_ns"),
         )
     )
     texts = [pl.col(name).cast(pl.String) for name in LABELS]
     return figures.sort("rank", "device", "step", -pl.col("total_ns"), *texts)
-
-
-def _ratio(part: str, whole: str) -> pl.Expr:
-    return pl.when(pl.col(whole) > 0).then(pl.col(part) / pl.col(whole))
 
 
 ANALYSIS = Analysis(

@@ -17,6 +17,7 @@ import polars as pl
 from traceview.analyzers import breakdown
 from traceview.analyzers._exchanges import EXCHANGES, collect, exposed_stretches, per_op, shared, timed
 from traceview.analyzers._occupancy import occupancy
+from traceview.analyzers._ratios import ratio
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.schema import AXES, PHASES, ROLES, Column, Table
@@ -150,8 +151,9 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
         .filter((pl.col("time_ns") > 0) | (pl.col("hidden_ns") > 0) | (pl.col("part") != "comm"))
         .join(totals, on=["everything", *spans], how="left", nulls_equal=True)
     )
-    ratio = pl.when(pl.col("window_ns") > 0).then(pl.col("time_ns") / pl.col("window_ns"))
-    return RESULT.frame(rows.with_columns(time_ratio=ratio)).sort(*_WINDOW, *_LABELS, nulls_last=True)
+    return RESULT.frame(rows.with_columns(time_ratio=ratio("time_ns", "window_ns"))).sort(
+        *_WINDOW, *_LABELS, nulls_last=True
+    )
 
 
 def _known_sum(name: str) -> pl.Expr:

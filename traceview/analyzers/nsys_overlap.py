@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from traceview.analyzers._placed import window_of
+from traceview.analyzers._ratios import ratio
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.intervals import Ints, Spans, covered, total, union
@@ -144,14 +145,10 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
         partials.group_by(keys).agg(pl.col(_SUMS).sum()).with_columns(pl.when(told).then("union_overlap_ns"))
     )
     rows = sums.with_columns(
-        pair_share=_over("pair_ns", "total_ns"), union_ratio=_over("union_overlap_ns", "union_ns")
+        pair_share=ratio("pair_ns", "total_ns"), union_ratio=ratio("union_overlap_ns", "union_ns")
     )
     name = pl.col("name").cast(pl.String)
     return RESULT.frame(rows).sort("rank", "device", "kind", "other_kind", -pl.col("total_ns"), name)
-
-
-def _over(part: str, whole: str) -> pl.Expr:
-    return pl.when(pl.col(whole) > 0).then(pl.col(part) / pl.col(whole))
 
 
 ANALYSIS = Analysis(

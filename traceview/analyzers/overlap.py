@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from traceview.analyzers._occupancy import occupancy
+from traceview.analyzers._ratios import ratio
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.intervals import Ints, Spans, covered, exclusive, union
@@ -111,9 +112,10 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
     totals = looked_at.group_by(ALL, *spans).agg(pl.col("window_ns").sum(), window_count=pl.len())
     sums = [pl.col(name).sum() for name in ("op_count", *MEASURES)]
     joined = rows.group_by(ALL, *keys).agg(sums).join(totals, on=[ALL, *spans], how="left", nulls_equal=True)
-    ratio = pl.when(pl.col("comm_ns") > 0).then(pl.col("hidden_ns") / pl.col("comm_ns"))
     kept = joined.filter((pl.col("op_count") > 0) | (pl.col("exclusive_ns") > 0))
-    return RESULT.frame(kept.with_columns(overlap_ratio=ratio)).sort("rank", "device", "step", *LABELS)
+    return RESULT.frame(kept.with_columns(overlap_ratio=ratio("hidden_ns", "comm_ns"))).sort(
+        "rank", "device", "step", *LABELS
+    )
 
 
 ANALYSIS = Analysis(

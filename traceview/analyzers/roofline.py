@@ -19,6 +19,7 @@ import polars as pl
 from traceview import hardware
 from traceview.analyzers._placed import launched, window_of
 from traceview.analyzers._products import OPERATORS, SCHEMA, products
+from traceview.analyzers._ratios import ratio
 from traceview.analyzers._windows import windows
 from traceview.contracts import Analysis, Options
 from traceview.enclosure import enclosing
@@ -238,13 +239,13 @@ def _with_rates(sums: pl.DataFrame) -> pl.DataFrame:
         **{name: _common(name, limit) for name, limit in zip(_RANGED, ("peak", "roof"), strict=True)},
     )
     return told.with_columns(
-        intensity=_over("flops", "bytes"),
-        tflops=_over("flops", "time_ns") / 1e3,
-        gb_per_s=_over("bytes", "time_ns"),
-        rows_per_group=_over("row_count", "group_count"),
+        intensity=ratio("flops", "bytes"),
+        tflops=ratio("flops", "time_ns") / 1e3,
+        gb_per_s=ratio("bytes", "time_ns"),
+        rows_per_group=ratio("row_count", "group_count"),
         ridge=1e3 * pl.col("peak_tflops") / pl.col("memory_gb_per_s"),
-        ceiling_tflops=_over("roof_flops", "roof_ns") / 1e3,
-        **{f"{limit}_ratio": _over(f"{limit}_ns", f"{limit}_of_ns") for limit in _LIMITS},
+        ceiling_tflops=ratio("roof_flops", "roof_ns") / 1e3,
+        **{f"{limit}_ratio": ratio(f"{limit}_ns", f"{limit}_of_ns") for limit in _LIMITS},
     )
 
 
@@ -254,10 +255,6 @@ def _common(name: str, limit: str) -> pl.Expr:
         pl.col(f"{limit}_of_ns") == pl.col("time_ns")
     )
     return pl.when(is_one).then(f"low_{name}")
-
-
-def _over(part: str, whole: str) -> pl.Expr:
-    return pl.when(pl.col(whole) > 0).then(pl.col(part) / pl.col(whole))
 
 
 ANALYSIS = Analysis(

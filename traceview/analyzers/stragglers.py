@@ -18,6 +18,7 @@ from traceview.analyzers import _pace
 from traceview.analyzers._arrivals import ARRIVALS, observe
 from traceview.analyzers._exchanges import timed
 from traceview.analyzers._lateness import CAUSES, causes
+from traceview.analyzers._ratios import ratio
 from traceview.analyzers._suspects import SUSPECTS, suspects
 from traceview.contracts import Analysis, Options
 from traceview.schema import COLLECTIVE_OPS, Column, Table
@@ -132,8 +133,7 @@ def summarize(partials: pl.DataFrame, options: Options) -> pl.DataFrame:
     if keys == ["rank"]:
         rows = _with_suspects(rows, suspects(found, who.instances.drop_nulls("rank"), pace))
     rows = _with_counts(rows, who, keys).with_columns(step_count=_step_count(keys, steps))
-    per_step = pl.when(pl.col("step_count") > 0).then(pl.col("blamed_ns") / pl.col("step_count"))
-    named = rows.with_columns(blamed_per_step_ns=per_step, cause=_leading_cause())
+    named = rows.with_columns(blamed_per_step_ns=ratio("blamed_ns", "step_count"), cause=_leading_cause())
     if "rank" in keys and not {"step", "victim"} & set(keys):
         named = _with_persistence(named, who.instances, keys, steps)
     return RESULT.frame(named).sort(*_order(keys), nulls_last=True)

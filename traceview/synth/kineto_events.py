@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,9 +12,10 @@ from traceview.synth.capture import captured
 from traceview.synth.clocks import stamp
 from traceview.synth.kineto_metadata import CallTexts
 from traceview.synth.kineto_rows import callback, complete, flow, inputs, launch_shape
+from traceview.synth.process import correlations, numbered, process_id, thread_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -53,14 +53,12 @@ class RankEvents:
         self._spans = dict(spans)
         self._ops = [int(row) for row in np.flatnonzero(self._captured.ops)]
         # Ids differ between ranks, as they do in real runs.
-        self._external = _numbered(spans, ("annotation", "operator"), first=1 + rank)
-        self._event = _numbered(spans, ("annotation", "operator", "frame"), first=0)
-        self._python = _numbered(spans, ("frame",), first=1)
-        # A launch that was not recorded has its number all the same.
-        self._correlation = _numbered(enumerate(timeline.spans), ("call",), first=12_000 + 7 * rank)
-        self.pid = 2_326_506 + 631 * rank
+        self._external = numbered(spans, ("annotation", "operator"), first=1 + rank)
+        self._event = numbered(spans, ("annotation", "operator", "frame"), first=0)
+        self._python = numbered(spans, ("frame",), first=1)
+        self._correlation = correlations(timeline, rank)
+        self.pid, self.tids = process_id(rank), thread_ids(rank)
         self.gpu = timeline.workload.device(rank)
-        self.tids = {"main": self.pid, "autograd": self.pid + 512}
         self.streams = sorted({timeline.ops[row].stream for row in self._ops})
         self.begin_ns = min(
             [self._span_starts[row] for row in self._spans] + [self._op_starts[row] for row in self._ops]
@@ -214,12 +212,6 @@ class RankEvents:
         """The id of the operator around a call, which its device work carries too."""
         operator = self._timeline.spans[call].operator
         return f'"External id": {self._external[operator]},      ' if operator in self._external else ""
-
-
-def _numbered(spans: Iterable[tuple[int, HostSpan]], kinds: Sequence[str], *, first: int) -> dict[int, int]:
-    """Running numbers of the spans of some kinds, by their row."""
-    numbers = count(first)
-    return {row: next(numbers) for row, span in spans if span.kind in kinds}
 
 
 def _node(op: DeviceOp) -> str:

@@ -10,7 +10,6 @@ Source: tables, ids and names as in exports of nsys 2026.2 (schema 3.25).
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +20,7 @@ from traceview.synth.capture import captured
 from traceview.synth.clocks import EPOCH_NS, stamp
 from traceview.synth.kineto_metadata import CallTexts
 from traceview.synth.machine import COMPUTE_STREAM
+from traceview.synth.process import correlations, process_id, thread_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -80,13 +80,8 @@ class _Process:
         self._span_times = (spans - self._session_ns).T.tolist()
         self._op_times = (ops - self._session_ns).T.tolist()
         self._strings = _Strings()
-        # a launch that was not recorded has its number all the same; numbers differ between ranks
-        numbers = count(12_000 + 7 * rank)
-        self._correlation = {
-            row: next(numbers) for row, span in enumerate(timeline.spans) if span.kind == "call"
-        }
-        self._pid = 2_326_506 + 631 * rank
-        self._tids = {"main": self._pid, "autograd": self._pid + 512}
+        self._correlation = correlations(timeline, rank)
+        self._pid, self._tids = process_id(rank), thread_ids(rank)
 
     def tables(self) -> Tables:
         """Rows by table."""
