@@ -224,7 +224,7 @@ def _stragglers(total: Total, blame: pl.DataFrame, window: str) -> Iterator[Find
         if share < _STANDS_OUT:
             return
         cause = f", mostly: {str(row['cause']).replace('_', ' ')}" if row["cause"] else ""
-        suspect = f"; suspect: its {_SUSPECTS.get(row['suspect'], row['suspect'])}" if row["suspect"] else ""
+        suspect = f"; suspect: its {SUSPECTS.get(row['suspect'], row['suspect'])}" if row["suspect"] else ""
         text = (
             f"rank {row['rank']} arrives last: the others wait {_each(total, row['blamed_ns'], window)} "
             f"for it on average ({units.percent(share)} of all exposed waiting){_blur(row)}{cause}{suspect}"
@@ -249,7 +249,8 @@ def _blur(row: Mapping[str, Any]) -> str:
 
 
 _STANDS_OUT = 0.25  # a rank with less of the blame is one of many
-_SUSPECTS = {"gpu": "GPU", "link": "network link"}
+SUSPECTS = {"gpu": "GPU", "link": "network link"}
+"""What suspects are called in sentences, where not by their own name."""
 _STRAGGLER_ADVICE = {
     "more_tokens": "balance the router, or move hot experts to other ranks (experts)",
     "slower_kernels": "check clocks, power and temperature of this GPU",

@@ -8,6 +8,7 @@ import polars as pl
 
 from traceview import units
 from traceview.reports import margins
+from traceview.reports.findings import SUSPECTS
 from traceview.reports.layout import Block, Facts, Grid, Note
 
 if TYPE_CHECKING:
@@ -93,7 +94,9 @@ def _why(row: Mapping[str, Any]) -> str:
 
 
 def _suspicion(row: Mapping[str, Any]) -> str:
-    return f" Suspect: its {row['suspect']}; {row['evidence']}." if row["suspect"] else ""
+    if not row["suspect"]:
+        return ""
+    return f" Suspect: its {SUSPECTS.get(row['suspect'], row['suspect'])}; {row['evidence']}."
 
 
 # --- tables ------------------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ def test_the_sentence_names_the_rank_its_cost_per_step_its_share_and_its_cause()
         ({"rank": None, "layer": 4}, "Late ranks make others wait 3.00 ms per step, layer 4"),
         ({"step_count": 0}, "wait 6.00 ms: "),
         ({"suspect": "host", "evidence": "it idles"}, "Suspect: its host; it idles."),
+        ({"suspect": "gpu", "evidence": "it is slow"}, "Suspect: its GPU; it is slow."),
     ],
 )
 def test_the_sentence_says_what_is_special(changes: dict[str, Any], said: str) -> None:
