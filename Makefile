@@ -2,6 +2,8 @@
 #   make demo      see it work on the shipped traces
 #   make test      the tests, on all cores
 #   make check     what CI runs: lint, types, import rule, generated docs, tests with coverage
+#   make site      the documentation, with the notebooks run, into out/docs
+#   make notebooks run the notebooks of examples/
 #   make bench     speed and memory of the interval algebra and of matching
 
 PYTHON ?= python3
@@ -9,11 +11,12 @@ VENV ?= .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
+SITE := $(VENV)/.site
 SAMPLES := ep8-nccl ep8-deepep-overlap ep8-straggler
 SIZES := 256 512 1024
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs samples bench clean
+.PHONY: help demo test check docs site notebooks samples bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -26,6 +29,10 @@ $(RUNTIME): pyproject.toml
 
 $(DEV): $(RUNTIME)
 	$(PIP) -e '.[dev]'
+	@touch $@
+
+$(SITE): $(DEV)
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 demo: $(RUNTIME)
@@ -59,6 +66,15 @@ check: $(DEV)
 docs: $(DEV)
 	$(VENV)/bin/python docs/generate.py
 
+notebooks: $(SITE)
+	$(VENV)/bin/python docs/notebooks.py
+
+site: notebooks
+	@mkdir -p out/example
+	$(VENV)/bin/traceview report sample_traces/ep8-straggler -o out/example/report.html
+	$(VENV)/bin/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs out/docs
+	@echo "Open out/docs/index.html in a browser."
+
 samples: $(RUNTIME)
 	for preset in $(SAMPLES); do $(VENV)/bin/traceview synth $$preset -o sample_traces/$$preset || exit 1; done
 	for size in $(SIZES); do $(VENV)/bin/traceview synth scaling-$$size -o sample_traces/scaling/$$size || exit 1; done
@@ -69,4 +85,4 @@ bench: $(RUNTIME)
 	$(VENV)/bin/python benchmarks/nsys.py
 
 clean:
-	rm -rf $(VENV) build dist out *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist out docs/notebooks *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

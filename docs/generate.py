@@ -1,4 +1,4 @@
-"""Writes what the documents take from the code: the reference pages, and the output shown in the README.
+"""Writes what the documents take from the code: the reference pages, and the output that pages show.
 
 Usage: ``python docs/generate.py [--check] [ROOT]``. With ``--check`` nothing is written; the exit status is
 1 when a page under ROOT (default: this checkout) differs from what would be written.
@@ -6,11 +6,11 @@ Usage: ``python docs/generate.py [--check] [ROOT]``. With ``--check`` nothing is
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import re
 import shlex
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 import polars as pl
+from click.testing import CliRunner
 
 from traceview import registry, schema, utilization
 from traceview.cli import main as root_command
@@ -133,39 +134,61 @@ def _grid(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+CONSOLE = re.compile(
+    r"```console\n\$ traceview (?P<arguments>.*?)(?: \| (?P<end>head|tail) -n (?P<count>\d+))?"
+    r"(?P<status> > \S+; echo \$\?)?\n(?:.*\n)*?```"
+)
+"""A block that shows a command and its output, one end of it, or stderr and the status."""
+
+
 def with_output(page: str) -> str:
     """``page`` with the real output in each console block that shows a command."""
-    return re.sub(r"```console\n\$ traceview (.*)\n(?:.*\n)*?```", _console_block, page)
+    return CONSOLE.sub(_console_block, page)
 
 
 def _console_block(block: re.Match[str]) -> str:
-    command = [sys.executable, "-m", "traceview", *shlex.split(block[1])]
-    done = subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.PIPE, encoding="utf-8")
-    shown = "\n".join(map(_wrapped, done.stdout.rstrip().splitlines()))
-    return f"```console\n$ traceview {block[1]}\n{shown}\n```"
+    with contextlib.chdir(CHECKOUT):
+        done = CliRunner().invoke(root_command, shlex.split(block["arguments"]), prog_name="traceview")
+    if done.exit_code and not block["status"]:
+        message = f"traceview {block['arguments']} failed: {done.output}"
+        raise RuntimeError(message)
+    left = f"{done.stderr}{done.exit_code}" if block["status"] else done.stdout.rstrip()
+    lines = left.splitlines()
+    if block["end"]:
+        count = int(block["count"])
+        lines = lines[:count] if block["end"] == "head" else lines[-count:]
+    prompt = block[0].partition("\n")[2].partition("\n")[0]
+    return "\n".join(("```console", prompt, *map(_wrapped, lines), "```"))
 
 
 def _wrapped(line: str) -> str:
+    """``line`` as a terminal shows it; the row of a table stays whole, for a page can be scrolled."""
+    if len(re.findall(r" {2,}", line)) > 1:
+        return line
     return textwrap.fill(line, COLUMNS, break_long_words=False, break_on_hyphens=False)
+
+
+def pages(root: Path) -> dict[str, str]:
+    """Every page that takes something from the code, by path under ``root``, as it should be."""
+    written = {
+        str(path.relative_to(root)): path.read_text(encoding="utf-8")
+        for path in (root / "README.md", *sorted((root / "docs").rglob("*.md")))
+    }
+    shown = {name: with_output(text) for name, text in written.items() if CONSOLE.search(text)}
+    return {"docs/schema.md": schema_page(), "docs/cli.md": cli_page()} | json_schemas() | shown
 
 
 def main(arguments: list[str]) -> int:
     """Writes or checks the pages; the exit status."""
     places = [Path(argument) for argument in arguments if argument != "--check"]
     root = places[0] if places else CHECKOUT
-    readme = (root / "README.md").read_text(encoding="utf-8")
-    pages = {
-        "docs/schema.md": schema_page(),
-        "docs/cli.md": cli_page(),
-        "README.md": with_output(readme),
-        **json_schemas(),
-    }
+    made = pages(root)
     if "--check" not in arguments:
-        for name, text in pages.items():
+        for name, text in made.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")
         return 0
-    stale = [name for name, text in pages.items() if _content(root / name) != text]
+    stale = [name for name, text in made.items() if _content(root / name) != text]
     for name in stale:
         sys.stderr.write(f"{name} is not current; run `make docs`\n")
     return 1 if stale else 0

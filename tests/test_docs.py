@@ -11,10 +11,12 @@ import tomllib
 from pathlib import Path
 
 import click
+import polars as pl
 import pytest
 
 import traceview
-from traceview import registry, schema
+from traceview import recipe, registry, schema
+from traceview.classify import Classifier
 from traceview.cli import main as root_command
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -22,6 +24,12 @@ GENERATOR = CHECKOUT / "docs" / "generate.py"
 SCHEMAS = tuple(f"docs/schemas/{path.name}" for path in (CHECKOUT / "docs" / "schemas").iterdir())
 GENERATED = ("docs/schema.md", "docs/cli.md", "README.md", *SCHEMAS)
 PROSE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/machine.md")
+GUIDES = sorted(
+    page
+    for path in (CHECKOUT / "docs").rglob("*.md")
+    if (page := path.relative_to(CHECKOUT).as_posix()) not in {*GENERATED, *PROSE}
+)
+"""Pages of the site that people write."""
 LONGEST = {"README.md": 150, "ARCHITECTURE.md": 180, "CONTRIBUTING.md": 120}
 
 CONTEXT = click.Context(root_command)
@@ -101,16 +109,61 @@ def _code(page: str) -> str:
     return "\n".join(re.findall(r"```.*?```|`[^`]+`", _text(page), flags=re.DOTALL))
 
 
-@pytest.mark.parametrize("page", PROSE)
+@pytest.mark.parametrize("page", [*PROSE, *GUIDES])
 def test_a_page_uses_only_commands_that_exist(page: str) -> None:
     used = set(re.findall(r"(?<![\w/.=-])(?<!import )traceview ([a-z]+)\b", _code(page)))
     assert used - set(COMMANDS) == set()
 
 
-@pytest.mark.parametrize("page", PROSE)
+@pytest.mark.parametrize("page", [*PROSE, *GUIDES])
 def test_a_page_uses_only_functions_that_the_library_has(page: str) -> None:
     used = re.findall(r"\btv\.([A-Za-z_]+)", _code(page))
     assert [name for name in used if name not in traceview.__all__] == []
+
+
+@pytest.mark.parametrize("page", [*PROSE, *GUIDES])
+def test_a_page_gives_commands_only_options_that_they_have(page: str) -> None:
+    for line in re.findall(r"(?:^|`|\$ )traceview ([a-z]+ [^`\n|>]*)", _code(page), flags=re.MULTILINE):
+        name, *words = line.split()
+        command = COMMANDS[name]
+        assert command is not None
+        known = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
+        assert [word for word in words if word.startswith("-") and word != "-" and word not in known] == [], (
+            line
+        )
+
+
+@pytest.mark.parametrize("page", [page for page in GUIDES if "/questions/" in page])
+def test_numbers_that_a_page_talks_about_stand_in_its_output(page: str) -> None:
+    prose, output = re.sub(r"```.*?```", "", _text(page), flags=re.DOTALL), _code(page)
+    told = re.findall(r"\d+[.,]\d+", prose)
+    planted = {"1.3"}  # how much slower the sample was made
+    assert [number for number in told if number not in output and number not in planted] == []
+
+
+def test_the_rules_and_the_recipe_that_pages_show_are_accepted(tmp_path: Path) -> None:
+    (rules,) = re.findall(r"```toml\n(# rules.toml.*?)```", _text("docs/faq.md"), flags=re.DOTALL)
+    (tmp_path / "rules.toml").write_text(rules, encoding="utf-8")
+    names = pl.Series(["our_a2a_dispatch_v2"])
+    classified = Classifier.with_user_rules(tmp_path / "rules.toml").classify(names)
+    assert classified["rule_id"].to_list() == ["our-dispatch"]
+    (job,) = re.findall(r"```toml\n(model = .*?)```", _text("docs/recording.md"), flags=re.DOTALL)
+    (tmp_path / "run.toml").write_text(job, encoding="utf-8")
+    found, notes = recipe.read(tmp_path)
+    assert (found.gpus, found.parallel, len(notes)) == (256, {"ep": 32, "pp": 2}, 0)
+    assert found.model is not None
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize(
+    "line", re.findall(r"^traceview .*\| jq .*$", _text("docs/ci.md"), flags=re.MULTILINE)
+)
+def test_what_a_page_asks_jq_has_an_answer(line: str) -> None:
+    command = line.replace("traceview", f"{shlex.quote(sys.executable)} -m traceview", 1)
+    done = subprocess.run(command, shell=True, cwd=CHECKOUT, check=False, capture_output=True, text=True)  # noqa: S602 - our own page
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert "null" not in done.stdout
 
 
 def test_the_readme_says_which_question_every_command_answers() -> None:

@@ -123,8 +123,10 @@ def load_runs(
     return [runs.only_ranks(run, ranks) for run in found] if ranks is not None else found
 
 
-def analyze(run: Run, name: str, *, by: Sequence[str] = ("rank",), steps: Steps = "auto") -> Result:
-    """The answer to question ``name`` (see `registry.analyses`) about ``run``.
+def analyze(
+    run: Run, name: str | Analysis, *, by: Sequence[str] = ("rank",), steps: Steps = "auto"
+) -> Result:
+    """The answer to question ``name`` (see `registry.analyses`), or to one of your own, about ``run``.
 
     Raises:
         UsageError: There is no such question, or it cannot be answered by one of ``by``.
@@ -134,7 +136,7 @@ def analyze(run: Run, name: str, *, by: Sequence[str] = ("rank",), steps: Steps 
 
 
 def analyze_all(
-    run: Run, questions: Sequence[tuple[str, Sequence[str]]], *, steps: Steps = "auto"
+    run: Run, questions: Sequence[tuple[str | Analysis, Sequence[str]]], *, steps: Steps = "auto"
 ) -> list[Result]:
     """The answers to several questions, given as (name, by), from one look at each rank. See `analyze`."""
     asked = [(_analysis(name, by), Options(steps=steps, by=tuple(by))) for name, by in questions]
@@ -156,19 +158,24 @@ def analyze_all(
     return results
 
 
-def _analysis(name: str, by: Sequence[str]) -> Analysis:
-    """The analysis ``name``, once it is sure that it can be shown ``by``."""
+def _analysis(name: str | Analysis, by: Sequence[str]) -> Analysis:
+    """The analysis asked for, once it is sure that it can be shown ``by``."""
+    analysis = _known(name) if isinstance(name, str) else name
+    wrong = [grain for grain in by if grain not in analysis.grains]
+    if wrong:
+        choice = ", ".join(analysis.grains)
+        message = f"'{analysis.name}' cannot be shown by {', '.join(wrong)}; choose from: {choice}."
+        raise UsageError(message)
+    return analysis
+
+
+def _known(name: str) -> Analysis:
+    """The analysis that is registered as ``name``."""
     known = registry.analyses()
     if name not in known:
         message = f"no analysis '{name}'; there are: {', '.join(sorted(known))}."
         raise UsageError(message)
-    analysis = known[name]
-    wrong = [grain for grain in by if grain not in analysis.grains]
-    if wrong:
-        choice = ", ".join(analysis.grains)
-        message = f"'{name}' cannot be shown by {', '.join(wrong)}; choose from: {choice}."
-        raise UsageError(message)
-    return analysis
+    return known[name]
 
 
 def summary(run: Run, *, by: Sequence[str] = (), steps: Steps = "auto") -> Summary:

@@ -33,7 +33,7 @@ def build(answers: Answers) -> SectionData:
         traces, lanes.clocks(clocks), step=step, most_bars=timeline.FIGURE_BARS, uncertainty_ns=apart(clocks)
     )
     figure = Figure(
-        "timeline",
+        "timeline-step",
         f"{f'step {step}' if step is not None else 'everything recorded'} of {_named(chosen)}",
         caption(made, rows, step),
         exposed(made),
@@ -70,7 +70,9 @@ def caption(made: Timeline, rows: pl.DataFrame, step: int | None) -> str:
         .sort("rank")
         .iter_rows()
     ]
-    return f"Least, median and most compute: {'; '.join(parts)}." if len(parts) > 1 else f"{parts[0]}."
+    if len(parts) < 2:
+        return f"{parts[0]}." if parts else "Nothing ran in it."
+    return f"Least, median and most compute: {'; '.join(parts)}."
 
 
 def exposed(made: Timeline) -> pl.DataFrame:
@@ -118,4 +120,4 @@ def _named(ranks: tuple[int, ...]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {units.numbers(ranks)}"
 
 
-SECTION = Section("timeline", "What ran when", 40, (BY_STEP, CLOCKS), build)
+SECTION = Section("timeline", "What ran when", 40, (BY_STEP, CLOCKS), build, command="timeline")

@@ -72,7 +72,8 @@ def test_help_is_short_to_ask_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_missing_trace_exits_3_with_nothing_on_stdout(name: str, tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, [name, str(tmp_path / "nowhere")])
+    required = {"export": ["--to", "perfetto"]}.get(name, [])
+    result = CliRunner().invoke(main, [name, str(tmp_path / "nowhere"), *required])
     assert result.exit_code == 3
     assert result.stdout == ""
     assert "nowhere" in result.stderr

@@ -355,5 +355,5 @@ def test_several_runs_are_refused_and_nothing_is_written(
     target = tmp_path / "r.html"
     result = invoke(tmp_path / "a", tmp_path / "b", "-o", target)
     assert result.exit_code == 2
-    assert "a report is about one run, and here are 2" in result.stderr
+    assert "several runs lie there, and they are never mixed" in result.stderr
     assert not target.exists()

@@ -19,7 +19,7 @@ from traceview.cli import main
 from traceview.comparisons._losses import apportioned
 from traceview.errors import UsageError
 from traceview.recipe import Recipe
-from traceview.synth import Workload, write
+from traceview.synth import Workload, recipe, write
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -53,6 +53,7 @@ def found(samples: list[Run], truths: dict[str, dict[str, Any]]) -> Scaling:
 def _written(folder: Path, **plans: Workload) -> list[Run]:
     for name, plan in plans.items():
         write(plan, folder / name)
+        recipe.write(plan, folder / name)
     return [tv.load(folder / name) for name in plans]
 
 

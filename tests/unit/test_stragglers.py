@@ -310,6 +310,7 @@ def _exchanges(starts: Sequence[Sequence[int]], hosts: Sequence[str] = "hhhh") -
                     "resolved_by": "kernel_args",
                     "confidence": 1.0,
                     "host": hosts[rank],
+                    "is_host_known": True,
                     "node": 0,
                     "hidden_ns": 0,
                     "alone_start_ns": [begin],

@@ -247,5 +247,6 @@ def test_the_command_writes_them_compressed(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.main, ["synth", "ep8-nccl", "--format", "nsys", "-o", str(tmp_path)])
     assert result.exit_code == 0
     assert {p.name for p in tmp_path.iterdir()} == {f"rank{r}_trace.sqlite.gz" for r in range(8)} | {
-        "truth.json"
+        "run.toml",
+        "truth.json",
     }

@@ -10,7 +10,7 @@ import pytest
 
 import traceview as tv
 from traceview.errors import UsageError
-from traceview.synth import PRESETS, Capture, Workload, simulate, truth, write
+from traceview.synth import PRESETS, Capture, Workload, recipe, simulate, truth, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +39,7 @@ def test_a_part_of_a_job_has_the_figures_it_has_in_the_whole_job() -> None:
 def test_only_recorded_ranks_leave_files_and_they_name_the_whole_job(tmp_path: Path) -> None:
     names = [path.name for path in write(PART, tmp_path)]
     assert names[:3] == [f"rank{rank}_trace.json.gz" for rank in (8, 9, 10)]
+    recipe.write(PART, tmp_path)
     run = tv.load(tmp_path)
     assert (run.ranks, run.world_size) == ((8, 9, 10), 16)
     assert run.recipe.tokens_per_step == JOB.tokens_per_step == 16 * 4096

@@ -72,6 +72,7 @@ def _header(timeline: Timeline, rank: int) -> str:
       "record_shapes": 1,
       "distributedInfo": {json.dumps(distributed)},
 {_ROCM_VERSIONS if is_rocm else _CUDA_VERSIONS}
+  "host_name": "node{workload.host(rank)}",
   "displayTimeUnit": "ms",
   "baseTimeNanoseconds": {EPOCH_NS},
   "traceEvents": [

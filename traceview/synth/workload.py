@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from traceview.errors import UsageError
-from traceview.schema import COMPUTE_CATEGORIES
 
 Transport = Literal["nccl", "copy_engine", "deepep", "deepep_low_latency", "hybridep"]
 Platform = Literal["cuda", "rocm"]
 Overlap = Literal["none", "shared", "1f1b"]
+Family = Literal[
+    "gemm", "grouped_gemm", "attention", "norm", "elementwise", "route_permute", "quantize", "optimizer"
+]
 Cause = Literal["slow_kernels", "more_tokens", "late_launch", "slow_link"]
 GroupNames = Literal["per_axis", "per_set"]
 GraphTrace = Literal["node", "graph"]
@@ -260,7 +262,10 @@ class Workload:
             _require(straggler.factor > 0, "a straggler's factor must be positive")
             _require(straggler.extra_ns >= 0, "a straggler's extra_ns is not negative")
         for regression in self.regressions:
-            _require(regression.category in COMPUTE_CATEGORIES, "a regression's category is one of compute")
+            _require(
+                regression.category in get_args(Family),
+                f"a regression's category is one of {get_args(Family)}",
+            )
             _require(regression.factor > 0, "a regression's factor must be positive")
         for late in capture.late_starts:
             _require(0 <= late.steps < self.steps, "a late start misses some of the steps, not all")
