@@ -37,8 +37,8 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-SLOW = ("browser", "examples", "real")
-"""Folders of tests that take a browser, a training run or public traces: `make check` runs them."""
+SLOW = ("browser", "examples", "real", "test_docs.py", "test_readme.py")
+"""Tests that take a browser, a training run, public traces, or every command of the pages: `make check` has them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         needs_traces = "traces" in getattr(item, "fixturenames", ())
         if needs_traces:
             item.add_marker("traces")
-        if needs_traces or item.path.parent.name in SLOW:
+        if needs_traces or {item.path.name, item.path.parent.name} & set(SLOW):
             item.add_marker("slow")
 
 
