@@ -70,6 +70,8 @@ def json_schemas() -> dict[str, str]:
             text = json.dumps(json_schema.schema(name, known[name]), indent=1, ensure_ascii=False)
             pages[f"docs/schemas/{name}.schema.json"] = text + "\n"
     results = {name: analysis.result for name, analysis in registry.analyses().items()}
+    compared = ("compare", "compare changes", "compare kernels", "compare configuration")
+    results |= {"mfu": utilization.RESULT} | dict(zip(compared, compare.TABLES, strict=True))
     text = json.dumps(json_schema.report(results), indent=1, ensure_ascii=False)
     return pages | {"docs/schemas/report.schema.json": text + "\n"}
 

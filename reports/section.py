@@ -82,6 +82,7 @@ class Figure:
         views: At least one; the first is shown, the others can be chosen.
         legend: Names and colours, in the order drawn.
         method: How the numbers were found, where that is not plain.
+        is_interactive: Whether it has controls of its own, and is thus more than a picture.
     """
 
     id: str
@@ -91,6 +92,7 @@ class Figure:
     views: tuple[View, ...]
     legend: tuple[tuple[str, str], ...] = ()
     method: str = ""
+    is_interactive: bool = False
 
     @property
     def table(self) -> Grid:

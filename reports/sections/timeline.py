@@ -40,6 +40,7 @@ def build(answers: Answers) -> SectionData:
         (View("", lambda: made),),
         made.groups(),
         METHOD + precision(made),
+        is_interactive=True,
     )
     return SectionData(figures=(figure,))
 

@@ -170,6 +170,7 @@ def op(rank: int, seq: int, start: int, end: int, **facts: Any) -> dict[str, Any
         "ts_ns": start,
         "dur_ns": end - start,
         "host": "a",
+        "is_host_known": True,
         "node": 0,
         "hidden_ns": 0,
         "resolved_by": "kernel_args",

@@ -99,6 +99,7 @@ def asked(
             "in_bytes": 1000,
             "out_bytes": 1000,
             "host": "a",
+            "is_host_known": True,
             "node": 0,
             "hidden_ns": 0,
             "resolved_by": "kernel_args",

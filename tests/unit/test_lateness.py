@@ -35,6 +35,7 @@ def _exchange(rank: int, number: int, start: int, end: int, **more: Any) -> dict
         "resolved_by": "kernel_args",
         "confidence": 1.0,
         "host": "h",
+        "is_host_known": True,
         "node": 0,
         "hidden_ns": 0,
         "out_bytes": 1_000,
