@@ -24,10 +24,10 @@ PARTS = (
 
 
 def parts(idle: pl.DataFrame) -> pl.DataFrame:
-    """``rank, device`` and the `PARTS` of a mean window in ms, of an `idle` by rank and cause."""
+    """``rank, device`` and the `PARTS` of a mean window in ms, to the ns, of an `idle` by rank and cause."""
     cause, per = pl.col("cause").cast(pl.String), pl.col("window_count").first() * 1e6
     named = (
-        (pl.col("idle_ns").filter(cause == name.replace(" ", "_")).sum() / per).alias(f"{name} ms")
+        (pl.col("idle_ns").filter(cause == name.replace(" ", "_")).sum() / per).round(6).alias(f"{name} ms")
         for name, _ in PARTS
     )
     return idle.group_by("rank", "device").agg(*named).sort("rank", "device")

@@ -13,6 +13,9 @@ from traceview.reports.figures import _theme
 POINTS = 400
 """Products drawn, those that take most time."""
 
+ROOFS = 8
+"""Limits drawn; devices of one job have one for each precision."""
+
 KEYS = ("operator", "precision", "shape")
 COLOURS = dict(zip(("bf16", "fp16", "fp8", "fp4", "fp32"), _theme.OKABE_ITO, strict=False))
 NEGLIGIBLE = 0.001
@@ -75,7 +78,7 @@ def _lowest(table: pl.DataFrame) -> float:
 def _limits(table: pl.DataFrame) -> pl.DataFrame:
     """Peak and memory bandwidth of each precision whose limits are known."""
     limits = ["precision", "peak TFLOP/s", "memory GB/s"]
-    return table.select(limits).drop_nulls(limits[1:]).unique().sort(limits)
+    return table.select(limits).drop_nulls(limits[1:]).unique().sort(limits).head(ROOFS)
 
 
 def _roof(row: dict[str, Any], span: tuple[float, float]) -> Any:  # noqa: ANN401 - an hv.Curve
