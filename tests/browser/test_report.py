@@ -154,7 +154,7 @@ def test_every_figure_has_a_name_a_caption_a_table_and_a_csv(visit: Visiting, sa
         figures = seen.page.locator("figure")
         for place in range(figures.count()):
             figure = figures.nth(place)
-            plot = figure.locator("[role=img]")
+            plot = figure.locator(".plot")
             for reference in ("aria-labelledby", "aria-describedby"):
                 assert figure.locator(f"#{plot.get_attribute(reference)}").inner_text().strip()
             assert figure.locator("details table tbody tr").count() > 0
